@@ -1021,6 +1021,7 @@ func TestAClaimThatIsNotAnsweredKeepsNothingThatNeedsNone(t *testing.T) {
 // What a Node lists in a boot that began while its VolumeAttachment was being deleted, a pod wants that
 // is back.
 func TestABootEndsAHoldingThatIsBeingTaken(t *testing.T) {
+	const system = "4c4c4544-0042-3510-8052-b4c04f4e4d31"
 	for name, c := range map[string]struct {
 		change func(*Holder)
 		want   bool
@@ -1030,15 +1031,20 @@ func TestABootEndsAHoldingThatIsBeingTaken(t *testing.T) {
 		"its unpublish was begun":       {func(h *Holder) { h.State = Leaving }, true},
 		"contested before":              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
 		"boots are counted":             {func(h *Holder) { h.BootID, h.Node.BootBefore, h.Node.BootID = "7", "7", "8" }, true},
+		"contested since":               {func(h *Holder) { h.Contest = &Contest{BootID: "boot-2"} }, false},
 		"nobody saw it before the boot": {func(h *Holder) { h.Node.BootBefore = "" }, false},
 		"nobody takes it away":          {func(h *Holder) { h.Attachment.DeletedAt = time.Time{} }, false},
 		"there is no VolumeAttachment":  {func(h *Holder) { h.Attachment = nil }, false},
-		"another machine":               {func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "one", "another" }, false},
+		"another machine":               {func(h *Holder) { h.Node.SystemUUID = "another" }, false},
+		"no system UUID":                {func(h *Holder) { h.SystemUUID, h.Node.SystemUUID = "", "" }, false},
+		"another has its system UUID":   {func(h *Holder) { h.Node.SystemShared = true }, false},
+		"its system UUID was shared":    {func(h *Holder) { h.SystemShared = true }, false},
+		"no ledger names it":            {func(h *Holder) { h.State, h.Token = NotInLedger, "" }, false},
 		"another Node":                  {func(h *Holder) { h.Node.UID = "uid-2" }, false},
 	} {
-		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", State: Publishing, Token: "t1", Liveness: Alive,
+		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, State: Publishing, Token: "t1", Liveness: Alive,
 			Sources: []Source{FromLedger, FromVolumesInUse}, Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
-			Node: &Node{UID: "uid-1", BootID: "boot-2", NodeID: oldNode, InUse: true, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1"}}
+			Node: &Node{UID: "uid-1", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, InUse: true, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1"}}
 		c.change(&h)
 		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
 		publish, unpublish := JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)

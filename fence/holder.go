@@ -310,16 +310,20 @@ func (h *Holder) LetGoAtDetach() bool {
 // BootedAnew tells whether the holder's machine has booted since its VolumeAttachment is being
 // deleted. What had the volume mounted has ended with the boot before, and by a VolumeAttachment that
 // is being deleted nothing is mounted in this one (K8s csi_attacher.go, verifyAttachmentStatus):
-// what its Node lists is left over, or wanted by a pod that is back. Under another Node it is the
-// machine, and not another one of its name and system UUID, if it was seen under that in the boot in
-// which it was given the volume; and then its kubelet may list the volume nowhere.
+// what its Node lists is left over, or wanted by a pod that is back. That it is the machine which the
+// ledger names, and not another one that took its Node over, its system UUID has to tell. Under another
+// Node it has to have been seen in the boot in which it was given the volume; and then its kubelet may
+// list the volume nowhere.
 func (h *Holder) BootedAnew() bool {
 	n := h.Node
 	if n == nil || !h.Detaching() || n.BootBefore == "" {
 		return false
 	}
-	returned := h.is() == ReturnedAnew && n.BootBefore == h.BootID && !counts(h.BootID) && !n.InUse && !n.ListedAttached
-	return h.OwnNode() || returned
+	if h.OwnNode() {
+		return h.State != NotInLedger && (h.Contest == nil || h.Contest.OtherBoot(n.BootID)) &&
+			sameSystem(h.SystemUUID, n.SystemUUID) && !h.SystemShared && !n.SystemShared
+	}
+	return h.is() == ReturnedAnew && n.BootBefore == h.BootID && !counts(h.BootID) && !n.InUse && !n.ListedAttached
 }
 
 // beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody

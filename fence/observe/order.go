@@ -39,13 +39,18 @@ type word struct {
 type bootOf struct{ uid, node, boot string }
 
 type deletion struct {
-	uid  types.UID
-	seen time.Time
+	uid     types.UID
+	seen    time.Time
+	version string // resourceVersion of the VolumeAttachment, as it was seen first
 }
 
 // OrderSlack is how much later one of two watches may be than the other: after an
 // outage each comes back by itself, up to 30 s apart (client-go's back-off).
 const OrderSlack = 45 * time.Second
+
+// bootSlack is how long a kubelet may run that neither writes its status nor renews its lease, and
+// reads VolumeAttachments.
+const bootSlack = time.Minute
 
 // SyncTime is how long a kubelet may take, once it is Ready, until its Node lists
 // what it has mounted, and not what the kubelet before it had. It leaves the old list
@@ -91,7 +96,11 @@ func (o *Order) Node(n *corev1.Node) {
 // mounted. A kubelet does not mount by a VolumeAttachment that is being deleted (K8s
 // csi_attacher.go, waitForVolumeAttachment), and its deletion was asked for before the boot.
 // Empty: it was not, or not by this process.
-func (o *Order) BootedSince(attachment, uid, node, bootID string) (before string) {
+//
+// The Node may say the boot before while a kubelet of the next one already mounts what it finds on
+// its disk (K8s reconciler_common.go, mountAttachedVolumes). So it is noted of a Node that was heard
+// since the deletion; or of one whose lease is silent still, bootSlack after that was seen.
+func (o *Order) BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string) {
 	if bootID == "" {
 		return ""
 	}
@@ -99,6 +108,9 @@ func (o *Order) BootedSince(attachment, uid, node, bootID string) (before string
 	defer o.mu.Unlock()
 	first, known := o.boots[attachment]
 	if !known || first.uid != uid || first.node != node {
+		if d := o.deleted[attachment]; !heard && !(silent && string(d.uid) == uid && time.Since(d.seen) >= bootSlack) {
+			return ""
+		}
 		if o.boots == nil {
 			o.boots = map[string]bootOf{}
 		}
@@ -109,6 +121,17 @@ func (o *Order) BootedSince(attachment, uid, node, bootID string) (before string
 		return ""
 	}
 	return first.boot
+}
+
+// DeletedVersion is the resourceVersion at which the VolumeAttachment of that name and UID was first
+// seen being deleted: its own of then, whatever was written to it since. Empty: it was not.
+func (o *Order) DeletedVersion(attachment, uid string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d := o.deleted[attachment]; string(d.uid) == uid {
+		return d.version
+	}
+	return ""
 }
 
 // GoneNode takes a Node out.
@@ -125,12 +148,14 @@ func (o *Order) Attachment(va *storagev1.VolumeAttachment) {
 	d, known := o.deleted[va.Name]
 	switch {
 	case va.DeletionTimestamp == nil:
+		// Also where its deletion is undone, by an etcd that was restored.
 		delete(o.deleted, va.Name)
+		delete(o.boots, va.Name)
 	case !known || d.uid != va.UID:
 		if o.deleted == nil {
 			o.deleted = map[string]deletion{}
 		}
-		o.deleted[va.Name] = deletion{uid: va.UID, seen: time.Now()}
+		o.deleted[va.Name] = deletion{uid: va.UID, seen: time.Now(), version: va.ResourceVersion}
 	}
 }
 

@@ -205,6 +205,56 @@ func TestAKubeletHasSyncedOnceItWasWatchedForLongSayingTheSame(t *testing.T) {
 	}
 }
 
+// A Node may say the boot before while a kubelet of the next one mounts what it finds on its disk.
+func TestABootIsNotedOnceNoKubeletCanHaveMountedInTheNext(t *testing.T) {
+	deleted := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "a", DeletionTimestamp: &metav1.Time{}}}
+	for name, tt := range map[string]struct {
+		after         time.Duration
+		heard, silent bool
+		uid           string
+		want          string
+	}{
+		"heard since":             {0, true, false, "a", "b1"},
+		"silent":                  {0, false, true, "a", ""},
+		"silent for a while":      {59 * time.Second, false, true, "a", ""},
+		"silent for long":         {60 * time.Second, false, true, "a", "b1"},
+		"not silent":              {time.Hour, false, false, "a", ""},
+		"the deletion is another": {time.Hour, false, true, "a0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, va := &Order{}, deleted.DeepCopy()
+				va.UID = types.UID(tt.uid)
+				o.Attachment(va)
+				time.Sleep(tt.after)
+				o.BootedSince("va", "a", "s", "b1", tt.heard, tt.silent)
+				if got := o.BootedSince("va", "a", "s", "b2", false, false); got != tt.want {
+					t.Errorf("%q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// An etcd that was restored may have a VolumeAttachment as it was before its deletion.
+func TestADeletionThatIsUndoneIsForgotten(t *testing.T) {
+	o, va := &Order{}, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "a", ResourceVersion: "7", DeletionTimestamp: &metav1.Time{}}}
+	o.Attachment(va)
+	o.BootedSince("va", "a", "s", "b1", true, false)
+	later := va.DeepCopy()
+	later.ResourceVersion = "9" // external-attacher says that its call failed
+	o.Attachment(later)
+	if got, other := o.DeletedVersion("va", "a"), o.DeletedVersion("va", "b"); got != "7" || other != "" {
+		t.Errorf("being deleted at %q, and another one at %q", got, other)
+	}
+	undone := va.DeepCopy()
+	undone.DeletionTimestamp = nil
+	o.Attachment(undone)
+	if got := o.BootedSince("va", "a", "s", "b2", true, false); got != "" || o.DeletedVersion("va", "a") != "" {
+		t.Errorf("read in boot %q, deleted at %q", got, o.DeletedVersion("va", "a"))
+	}
+}
+
 func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
 	there := func(is bool) func(string, string) bool { return func(string, string) bool { return is } }
 	for name, tt := range map[string]struct {
@@ -213,22 +263,28 @@ func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
 		want      string
 	}{
 		"never read":             {func(*Order) {}, "a", "b2", ""},
-		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "s", "b2") }, "a", "b2", ""},
-		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "b2", "b1"},
-		"read in both":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s", "b2") }, "a", "b2", "b1"},
-		"read in no known boot":  {func(o *Order) { o.BootedSince("va", "a", "s", "") }, "a", "b2", ""},
-		"in no known boot now":   {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a", "", ""},
-		"another one":            {func(o *Order) { o.BootedSince("va", "a", "s", "b1") }, "a2", "b2", ""},
-		"of another name":        {func(o *Order) { o.BootedSince("other", "a", "s", "b1") }, "a", "b2", ""},
-		"of another Node":        {func(o *Order) { o.BootedSince("va", "a", "s2", "b1") }, "a", "b2", ""},
-		"of another one between": {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.BootedSince("va", "a", "s2", "b0") }, "a", "b2", ""},
-		"gone since":             {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.GoneAttachment("va") }, "a", "b2", ""},
-		"missed to go":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", ""},
-		"kept":                   {func(o *Order) { o.BootedSince("va", "a", "s", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", "b1"},
+		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "s", "b2", true, false) }, "a", "b2", ""},
+		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false) }, "a", "b2", "b1"},
+		"read in both": {func(o *Order) {
+			o.BootedSince("va", "a", "s", "b1", true, false)
+			o.BootedSince("va", "a", "s", "b2", true, false)
+		}, "a", "b2", "b1"},
+		"read in no known boot": {func(o *Order) { o.BootedSince("va", "a", "s", "", true, false) }, "a", "b2", ""},
+		"in no known boot now":  {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false) }, "a", "", ""},
+		"another one":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false) }, "a2", "b2", ""},
+		"of another name":       {func(o *Order) { o.BootedSince("other", "a", "s", "b1", true, false) }, "a", "b2", ""},
+		"of another Node":       {func(o *Order) { o.BootedSince("va", "a", "s2", "b1", true, false) }, "a", "b2", ""},
+		"of another one between": {func(o *Order) {
+			o.BootedSince("va", "a", "s", "b1", true, false)
+			o.BootedSince("va", "a", "s2", "b0", true, false)
+		}, "a", "b2", ""},
+		"gone since":   {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false); o.GoneAttachment("va") }, "a", "b2", ""},
+		"missed to go": {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false); o.KeepAttachments(there(false)) }, "a", "b2", ""},
+		"kept":         {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false); o.KeepAttachments(there(true)) }, "a", "b2", "b1"},
 	} {
 		o := &Order{}
 		tt.before(o)
-		if got := o.BootedSince("va", tt.uid, "s", tt.boot); got != tt.want {
+		if got := o.BootedSince("va", tt.uid, "s", tt.boot, true, false); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}

@@ -213,8 +213,13 @@ func (x *Index) Forced(attachment, uid, bootID string) *fence.Forced {
 }
 
 // BootedSince is Order's.
-func (x *Index) BootedSince(attachment, uid, node, bootID string) (before string) {
-	return x.order.BootedSince(attachment, uid, node, bootID)
+func (x *Index) BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string) {
+	return x.order.BootedSince(attachment, uid, node, bootID, heard, silent)
+}
+
+// DeletedVersion is Order's.
+func (x *Index) DeletedVersion(attachment, uid string) string {
+	return x.order.DeletedVersion(attachment, uid)
 }
 
 // TurnedSince is Order's.

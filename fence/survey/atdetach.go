@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -17,26 +18,32 @@ import (
 // atDetach learns what the Node of a holder was once its VolumeAttachment was being deleted,
 // where that may end what the holder stands in the way for: of a node that was drained and deleted
 // while nobody of ours was there, or to which a pod came back meanwhile. etcd has it for as long as it has the past
-// (see order). It tells whether it has read anything.
-func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
+// (see order). It tells whether it has read anything. A past that could not be read this time is an
+// error: a refusal would be written down as a doubt about the kubelet, and the past not asked again.
+func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool, err error) {
 	if !h.AsksAtDetach(g.survey.Policy) || !g.survey.OnlyAttachment(h) {
-		return false
+		return false, nil
 	}
 	var version uint64 // at which it was being deleted
 	for _, va := range g.attachments {
 		if string(va.UID) == h.Attachment.UID && va.DeletionTimestamp != nil {
-			version, _ = strconv.ParseUint(va.ResourceVersion, 10, 64)
+			// external-attacher writes to it when a call fails, and the pod may be back by then.
+			seen := g.Index.DeletedVersion(va.Name, h.Attachment.UID)
+			version, _ = strconv.ParseUint(cmp.Or(seen, va.ResourceVersion), 10, 64)
 		}
 	}
 	if version == 0 {
-		return false
+		return false, nil
 	}
 	node, err := g.nodeAt(ctx, h.NodeName, version)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return true, err
+	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot read what a Node was once it was being detached from", "node", h.NodeName, "resourceVersion", version, "volume", g.volume)
 	}
 	if node == nil {
-		return true
+		return true, nil
 	}
 	h.AtDetach = nodeFacts(node)
 	h.AtDetach.SystemShared = g.Index.SystemShared(h.NodeName, h.AtDetach.SystemUUID)
@@ -44,7 +51,7 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool) {
 	if g.Kubelets != nil && g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.AtDetach.BootID) != nil {
 		h.AtDetach.Memory = fence.MemoryUnsaid // and what ran then is not asked any more
 	}
-	return true
+	return true, nil
 }
 
 // nodeAt reads the Node of that name as it was at a resourceVersion; nil: there was none, or the

@@ -71,10 +71,16 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*world, *etcd, *ledger.Entry)
 		forced bool
+		seen   string // the VolumeAttachment being deleted, at this version
 		refuse bool
 		unseen bool // the past is not asked
+		fails  bool // the survey does
 	}{
-		"it had let go":                 {},
+		"it had let go": {},
+		"its VolumeAttachment was written to since, and its deletion was seen": {change: func(w *world, _ *etcd, _ *ledger.Entry) {
+			w.node("old", listing)
+			w.attachment("old", "id-old", func(va *storagev1.VolumeAttachment) { deleted(va); va.ResourceVersion = "4700" })
+		}, seen: "4500"},
 		"the controller still lists it": {change: func(_ *world, e *etcd, _ *ledger.Entry) { listingAttached(e.node) }},
 		"it was found":                  {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.State = fence.Held }},
 		"it had booted since it was published": {change: func(_ *world, e *etcd, l *ledger.Entry) {
@@ -99,7 +105,7 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 		"it was gone by then":                   {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.node = nil }, refuse: true},
 		"etcd was compacted":                    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = apierrors.NewResourceExpired("too old") }, refuse: true},
 		"it tells nothing exact":                {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = apierrors.NewBadRequest("no") }, refuse: true},
-		"it does not answer":                    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = errors.New("no leader") }, refuse: true},
+		"it does not answer":                    {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = errors.New("no leader") }, fails: true},
 		"it may not be asked":                   {change: func(_ *world, e *etcd, _ *ledger.Entry) { e.err = forbidden }, refuse: true},
 
 		"it was contested":                     {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.Contest = &fence.Contest{BootID: "boot-old"} }, refuse: true, unseen: true},
@@ -141,7 +147,16 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 			if tt.forced {
 				w.Index = anyForced{w.Index}
 			}
+			if tt.seen != "" {
+				w.Index = seenDeleted{w.Index, tt.seen}
+			}
 			s, err := w.Unpublish(t.Context(), "vol-1", "id-old")
+			if tt.fails {
+				if err == nil {
+					t.Error("it is judged, and the past may tell more the next time")
+				}
+				return
+			}
 			w.must(err)
 			v := fence.JudgeUnpublish(s.Snapshot, "id-old")
 			if tt.refuse != (v.Action == fence.Refuse) {
@@ -166,3 +181,11 @@ func (anyForced) Forced(_, _, bootID string) *fence.Forced {
 	}
 	return &fence.Forced{Taken: time.Now()}
 }
+
+// seenDeleted has seen each VolumeAttachment being deleted at that version first.
+type seenDeleted struct {
+	Index
+	version string
+}
+
+func (s seenDeleted) DeletedVersion(_, _ string) string { return s.version }

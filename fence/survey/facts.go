@@ -47,7 +47,10 @@ func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool
 		if err != nil {
 			return err
 		}
-		past := g.atDetach(ctx, h)
+		past, err := g.atDetach(ctx, h)
+		if err != nil {
+			return err
+		}
 		took = took || asked || read || past
 	}
 	for _, h := range g.sorted() {
@@ -196,8 +199,10 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
 	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
-		if h.Node.UID == h.NodeUID || heardSinceMade(node) {
-			h.Node.BootBefore = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.UID, h.Node.BootID)
+		if g.survey.OnlyAttachment(h) && (h.Node.UID == h.NodeUID || heardSinceMade(node)) {
+			heard := h.Node.HeardAt.After(h.Attachment.DeletedAt.Add(fence.StampResolution))
+			_, silent := g.Lives.Silent(h.NodeName)
+			h.Node.BootBefore = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.UID, h.Node.BootID, heard, silent)
 		}
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.
 		h.Attachment.Turned = h.Attachment.Turned || g.Index.TurnedSince(h.NodeName, h.Attachment.Name)

@@ -155,7 +155,10 @@ func (l *Live) CaughtPV(name, uid string) bool {
 func (l *Live) Synced(_, _, _ string) bool { return false }
 
 // BootedSince implements Index. Who looks once has not looked before.
-func (l *Live) BootedSince(_, _, _, _ string) string { return "" }
+func (l *Live) BootedSince(_, _, _, _ string, _, _ bool) string { return "" }
+
+// DeletedVersion implements Index. Who looks once has not seen the deletion.
+func (l *Live) DeletedVersion(_, _ string) string { return "" }
 
 // TurnedSince implements Index. Who looks once sees no order.
 func (l *Live) TurnedSince(_, _ string) bool { return false }

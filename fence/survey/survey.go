@@ -54,10 +54,14 @@ type Index interface {
 	// Synced tells whether the Node of that UID was watched being Ready since then
 	// for so long that what it lists is this kubelet's word (package observe, Order).
 	Synced(node, uid, readySince string) bool
+	// DeletedVersion is the resourceVersion at which that very VolumeAttachment was first seen being
+	// deleted (package observe, Order); empty: it was not.
+	DeletedVersion(attachment, uid string) string
 	// BootedSince takes note that a VolumeAttachment was read being deleted, and then its Node,
 	// of that UID in that boot, and returns the boot in which that was first read so, if that is
-	// another one (package observe, Order).
-	BootedSince(attachment, uid, node, bootID string) (before string)
+	// another one (package observe, Order). heard: the Node's kubelet wrote its status since the
+	// deletion; silent: its lease shows that nobody runs there.
+	BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string)
 }
 
 // Lives judges whether a node lives (package observe).

@@ -48,7 +48,7 @@ func (w watched) Forced(_, _, _ string) *fence.Forced {
 	return &fence.Forced{Taken: time.Now().Add(-w.r.ForcedFor)}
 }
 
-func (w watched) BootedSince(_, _, _, _ string) (before string) {
+func (w watched) BootedSince(_, _, _, _ string, _, _ bool) (before string) {
 	if w.r.Booted.Load() {
 		before = "boot-of-old"
 	}

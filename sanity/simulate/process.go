@@ -362,8 +362,12 @@ func (v *view) Synced(node, uid, readySince string) bool {
 	return v.order.Synced(node, uid, readySince)
 }
 
-func (v *view) BootedSince(attachment, uid, node, bootID string) (before string) {
-	return v.order.BootedSince(attachment, uid, node, bootID)
+func (v *view) DeletedVersion(attachment, uid string) string {
+	return v.order.DeletedVersion(attachment, uid)
+}
+
+func (v *view) BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string) {
+	return v.order.BootedSince(attachment, uid, node, bootID, heard, silent)
 }
 
 func (v *view) Forced(_, uid, bootID string) *fence.Forced {
