@@ -662,12 +662,44 @@ func TestOnlyItsKubeletSaysWhatANodeUsesAndWhichMachineItIs(t *testing.T) {
 		t.Errorf("another node's kubelet: %v", err)
 	}
 	allowed(t, "a stranger sets a condition", statusAs(ctx, stranger, "n-word", `{"conditions":[{"type":"KernelDeadlock","status":"False"}]}`))
+	allowed(t, "a stranger names another address, as a cloud's controller does", statusAs(ctx, stranger, "n-word", `{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}`))
 	allowed(t, "the controller writes what is attached", statusAs(ctx, stranger, "n-word", `{"volumesAttached":[]}`))
 	allowed(t, "its kubelet takes it all back", statusAs(ctx, kubelet, "n-word", `{"volumesInUse":[],"nodeInfo":{"bootID":"9","systemUUID":"8"},"daemonEndpoints":{"kubeletEndpoint":{"Port":10251}}}`))
 
+	// Who writes Nodes themselves leaves the status as it is; who creates one could say all of it.
+	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n-word", types.MergePatchType, []byte(`{"status":`+all+`}`), metav1.PatchOptions{})
+	must(t, err)
+	now, err := policed.admin.CoreV1().Nodes().Get(ctx, "n-word", metav1.GetOptions{})
+	must(t, err)
+	if s := now.Status; len(s.VolumesInUse) > 0 || s.NodeInfo.BootID != "9" || s.NodeInfo.SystemUUID != "8" || s.DaemonEndpoints.KubeletEndpoint.Port != 10251 {
+		t.Errorf("who patches a Node has changed its status: %+v", s)
+	}
+	creates := func(who kubernetes.Interface, name, status string) error {
+		t.Helper()
+		made := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		must(t, json.Unmarshal([]byte(status), &made.Status))
+		_, err := who.CoreV1().Nodes().Create(ctx, made, metav1.CreateOptions{})
+		return err
+	}
+	for status, field := range map[string]string{
+		`{"volumesInUse":["kubernetes.io/csi/d^a"]}`:             "volumesInUse",
+		`{"nodeInfo":{"bootID":"9"}}`:                            "nodeInfo.bootID",
+		`{"nodeInfo":{"systemUUID":"9"}}`:                        "nodeInfo.systemUUID",
+		`{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}`: "daemonEndpoints.kubeletEndpoint",
+	} {
+		for _, who := range []kubernetes.Interface{stranger, sidecar, operator, kubelet, virtual} {
+			if err := creates(who, "n-made", status); !apierrors.IsForbidden(err) || who != kubelet && !strings.Contains(err.Error(), "status."+field+" of Node n-made is its kubelet's word") {
+				t.Errorf("it makes a Node with %s: %v", status, err)
+			}
+		}
+	}
+	allowed(t, "a kubelet registers", creates(as("system:node:n-made", "system:nodes"), "n-made", all))
+	allowed(t, "a cluster administrator restores a Node", creates(policed.admin, "n-restored", all))
+	allowed(t, "who creates Nodes creates one", creates(stranger, "n-bare", `{"conditions":[{"type":"Ready","status":"Unknown"}],"addresses":[{"type":"InternalIP","address":"192.0.2.1"}],"nodeInfo":{"machineID":"3"}}`))
+
 	roles := policed.admin.RbacV1()
 	_, err = roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stands-in"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"csi-fencepost.io"}, Resources: []string{"kubelets"}, ResourceNames: []string{"n-word"}, Verbs: []string{"write"}}}}, metav1.CreateOptions{})
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"csi-fencepost.io"}, Resources: []string{"kubelets"}, ResourceNames: []string{"n-word", "n-virtual"}, Verbs: []string{"write"}}}}, metav1.CreateOptions{})
 	must(t, err)
 	_, err = roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "stands-in"},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "stands-in"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "edge", Name: "virtual-kubelet"}}}, metav1.CreateOptions{})
@@ -677,6 +709,7 @@ func TestOnlyItsKubeletSaysWhatANodeUsesAndWhichMachineItIs(t *testing.T) {
 	}); err != nil {
 		t.Errorf("what stands in for the kubelet may not write: %v", err)
 	}
+	allowed(t, "it registers", creates(virtual, "n-virtual", all))
 }
 
 // What may be written through a subresource passes a policy that does not name
