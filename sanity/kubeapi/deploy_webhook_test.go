@@ -26,8 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -344,20 +342,94 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 		}
 	}
 	must(t, h.guards(c))
+}
 
-	// Its account has no more than this.
-	config, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig)
+// Whoever has the token of the webhook's account writes the authority of its own configurations, and their
+// Secret. He makes, removes and changes no other, and of these nothing else.
+func TestWhoHasTheWebhooksTokenWritesTheAuthorityOfItsConfigurationsAlone(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	h, c := guardedByWebhook(t, "token")
+	ctx, name := t.Context(), "csi-fencepost-inject-"+c.driver
+	client := clientOf(t, h.kubeconfig)
+	api, secrets := client.AdmissionregistrationV1(), client.CoreV1().Secrets(h.namespace)
+	mutating, validating := api.MutatingWebhookConfigurations(), api.ValidatingWebhookConfigurations()
+
+	// Somebody else's configuration, which calls nobody.
+	foreign := &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}
+	made, err := whole.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, foreign, metav1.CreateOptions{})
 	must(t, err)
-	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
-	_, anySecret := client.CoreV1().Secrets(h.namespace).Get(t.Context(), "another", metav1.GetOptions{})
-	_, secretsAll := client.CoreV1().Secrets(h.namespace).List(t.Context(), metav1.ListOptions{})
-	_, made := client.CoreV1().Secrets(h.namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token"}}, metav1.CreateOptions{})
-	_, pods := client.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{})
-	_, foreign := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "another", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
-	for what, err := range map[string]error{"another Secret": anySecret, "all Secrets": secretsAll, "a new Secret": made, "pods": pods, "another configuration": foreign} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("it may read or write %s: %v", what, err)
+	t.Cleanup(func() {
+		_ = whole.admin.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(context.Background(), made.Name, metav1.DeleteOptions{})
+	})
+	_, err = mutating.List(ctx, metav1.ListOptions{})
+	allowed(t, "it reads all webhook configurations", err)
+	_, err = secrets.Get(ctx, h.name, metav1.GetOptions{})
+	allowed(t, "it reads the Secret of its certificate", err)
+	_, err = validating.Patch(ctx, name, types.JSONPatchType, []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"WA=="}]`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	allowed(t, "it writes the caBundle of its own", err)
+	const nothing = "{}"
+	for what, try := range map[string]func() error{
+		"read another Secret": func() error { _, err := secrets.Get(ctx, "another", metav1.GetOptions{}); return err },
+		"list Secrets":        func() error { _, err := secrets.List(ctx, metav1.ListOptions{}); return err },
+		"make a Secret": func() error {
+			_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "token"}}, metav1.CreateOptions{})
+			return err
+		},
+		"make a Secret that brings the token of another account": func() error {
+			_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: h.name + "-token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+				Type: corev1.SecretTypeServiceAccountToken}, metav1.CreateOptions{})
+			return err
+		},
+		"change another Secret": func() error {
+			_, err := secrets.Patch(ctx, "another", types.MergePatchType, []byte(nothing), metav1.PatchOptions{})
+			return err
+		},
+		"remove another Secret": func() error { return secrets.Delete(ctx, "another", metav1.DeleteOptions{}) },
+		"read the Secret of that name elsewhere": func() error {
+			_, err := client.CoreV1().Secrets(c.namespace).Get(ctx, h.name, metav1.GetOptions{})
+			return err
+		},
+		"list pods": func() error { _, err := client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{}); return err },
+		"make a mutating webhook": func() error {
+			_, err := mutating.Create(ctx, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
+			return err
+		},
+		"make a validating webhook": func() error {
+			_, err := validating.Create(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "made"}}, metav1.CreateOptions{})
+			return err
+		},
+		"remove its mutating webhook":   func() error { return mutating.Delete(ctx, name, metav1.DeleteOptions{}) },
+		"remove its validating webhook": func() error { return validating.Delete(ctx, name, metav1.DeleteOptions{}) },
+		"remove all webhooks": func() error {
+			return validating.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		},
+		"remove somebody else's webhook": func() error { return mutating.Delete(ctx, made.Name, metav1.DeleteOptions{}) },
+		"change somebody else's webhook": func() error {
+			_, err := mutating.Patch(ctx, made.Name, types.MergePatchType, []byte(nothing), metav1.PatchOptions{})
+			return err
+		},
+		"change a validating webhook of another name": func() error {
+			_, err := validating.Patch(ctx, "another", types.MergePatchType, []byte(nothing), metav1.PatchOptions{})
+			return err
+		},
+		"make one by a server-side apply": func() error {
+			_, err := mutating.Patch(ctx, "made", types.ApplyPatchType, []byte(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"made"}}`), metav1.PatchOptions{FieldManager: "x"})
+			return err
+		},
+		"remove the policy that bars it": func() error {
+			policies, err := whole.admin.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
+			must(t, err)
+			for _, p := range policies.Items {
+				if err := api.ValidatingAdmissionPolicies().Delete(ctx, p.Name, metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+					return fmt.Errorf("%s: %w", p.Name, err)
+				}
+			}
+			return api.ValidatingAdmissionPolicyBindings().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		},
+	} {
+		if err := try(); !apierrors.IsForbidden(err) {
+			t.Errorf("it may %s: %v", what, err)
 		}
 	}
 	for what, change := range map[string]string{
@@ -370,6 +442,8 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 		"what there is":        `[{"op":"remove","path":"/webhooks/0"}]`,
 		"its version":          `[{"op":"replace","path":"/webhooks/0/admissionReviewVersions","value":["v1beta1"]}]`,
 		"how long it may take": `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
+		"which requests match": `[{"op":"add","path":"/webhooks/0/matchPolicy","value":"Exact"}]`,
+		"whose objects":        `[{"op":"add","path":"/webhooks/0/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
 		"its side effects":     `[{"op":"replace","path":"/webhooks/0/sideEffects","value":"NoneOnDryRun"}]`,
 		"by which policy":      `[{"op":"replace","path":"/metadata/annotations/csi-fencepost.io~1policy","value":""}]`,
 		"whose release it is":  `[{"op":"remove","path":"/metadata/labels"}]`,
@@ -378,11 +452,11 @@ func TestTheWebhookKeepsItsCertificate(t *testing.T) {
 	} {
 		for kind, patch := range map[string]func() error{
 			"mutating": func() error {
-				_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(t.Context(), name, types.JSONPatchType, []byte(change), metav1.PatchOptions{})
+				_, err := mutating.Patch(ctx, name, types.JSONPatchType, []byte(change), metav1.PatchOptions{})
 				return err
 			},
 			"validating": func() error {
-				_, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), name, types.JSONPatchType, []byte(change), metav1.PatchOptions{})
+				_, err := validating.Patch(ctx, name, types.JSONPatchType, []byte(change), metav1.PatchOptions{})
 				return err
 			},
 		} {

@@ -188,6 +188,62 @@ func TestADriversPodTakesFencesFromTheBrakesOfOthersAndAddsNone(t *testing.T) {
 	counts(other, "it takes that away")
 }
 
+// With the policies in force, who may fence for his driver's storage adds to what the brakes count, on
+// whatever nodes, what he vouches for: fences of his driver at its storage. No fence of another driver's
+// storage or of the power is added, and what is on record begins no earlier or later by him.
+func TestWhoMayFenceForHisDriversStorageAddsToTheBrakesWhatHeVouchesFor(t *testing.T) {
+	single.take(t)
+	policed.use(t)
+	ctx := t.Context()
+	brakes, err := fencer.New(fencer.Options{Records: record.NewStore(sidecar.CoordinationV1(), namespace), Nodes: sidecar.CoreV1(), Leases: sidecar.CoordinationV1(),
+		Driver: "array.example.com", Actor: "csi-fencepost test"})
+	must(t, err)
+	began := time.Now().Add(-10 * time.Minute).UTC().Format(time.RFC3339)
+	writes := func(by kubernetes.Interface, node string, kind fence.Kind, driver string) error {
+		_, err := record.NewStore(by.CoordinationV1(), namespace).Update(ctx, node, func(r *record.Record) (bool, error) {
+			r.PutFence(record.Fence{ID: "f-" + node, Kind: kind, Driver: driver, Phase: record.Fenced, Actor: "csi-fencepost x", Agents: []string{"a"}, StartedAt: began,
+				Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}, Steps: []record.FenceStep{{Agent: "a", Action: "off", At: began}}}, "Fenced")
+			return true, nil
+		})
+		return err
+	}
+	counts := func(when string, want ...string) {
+		t.Helper()
+		all, err := brakes.Counting(ctx)
+		must(t, err)
+		var got []string
+		for _, f := range all {
+			if strings.HasPrefix(f.Node, "adds-") {
+				got = append(got, f.Node+" "+f.At.UTC().Format(time.RFC3339))
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the brakes count %q, want %q", when, got, want)
+		}
+	}
+	allowed(t, "who may fence turns a node off", writes(sidecar, "adds-off", fence.PowerReading, ""))
+	counts("somebody else has fenced", "adds-off "+began)
+	allowed(t, "he vouches for a fence at his driver's storage", writes(storageOnly, "adds-own", fence.StorageFence, sanDriver))
+	counts("he has vouched for one", "adds-off "+began, "adds-own "+began)
+	for what, err := range map[string]error{
+		"of another driver's storage": writes(storageOnly, "adds-another", fence.StorageFence, "array.example.com"),
+		"of the power":                writes(storageOnly, "adds-power", fence.PowerReading, ""),
+	} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("he vouches for a fence %s: %v", what, err)
+		}
+	}
+	for _, at := range []string{time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)} {
+		_, err := record.NewStore(storageOnly.CoordinationV1(), namespace).Update(ctx, "adds-off", func(r *record.Record) (bool, error) {
+			r.FenceByID("f-adds-off").StartedAt, r.FenceByID("f-adds-off").Steps[0].At = at, at
+			return true, nil
+		})
+		allowed(t, "he writes the record of another node", err)
+		counts("he has changed when another fence began", "adds-off "+began, "adds-own "+began)
+	}
+}
+
 // With the policies in force, the pod of a driver may write the Lease of another driver's seal.
 // That ends the seal, so that a node which only waits for a volume, and is silent, keeps it. No
 // seal is put on by it.

@@ -2,14 +2,18 @@ package kubeapi
 
 import (
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -25,6 +29,12 @@ type addressed struct {
 
 func newAddressed(t *testing.T, server *server, name string, change func(*array.Switches)) *addressed {
 	t.Helper()
+	return newAddressedBy(t, server, name, "", change)
+}
+
+// newAddressedBy has that configured of csiAddons.
+func newAddressedBy(t *testing.T, server *server, name, csiAddons string, change func(*array.Switches)) *addressed {
+	t.Helper()
 	r := newRigOn(t, server, name, bed.StageOptions{
 		Array: func(s *array.Switches) {
 			s.NetworkFence = true
@@ -32,11 +42,16 @@ func newAddressed(t *testing.T, server *server, name string, change func(*array.
 				change(s)
 			}
 		},
-		Config: "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
+		Config: withArray(csiAddons)})
 	a := (&addressed{rig: r}).configured("operators.yaml", r.Options.Config)
 	r.start("fp")
 	r.proxy = r.dial("fp")
 	return a
+}
+
+// withArray has a fence agent that asks the driver, with that configured of csiAddons.
+func withArray(csiAddons string) string {
+	return "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {" + csiAddons + "}}]}]}"
 }
 
 // configured is the same with another configuration of the operators.
@@ -205,7 +220,7 @@ func TestAFenceCutsOffNoNetworkAndOnlyWhatTheConfigurationAllows(t *testing.T) {
 	}
 	with := func(csiAddons string) *addressed {
 		r.t.Helper()
-		return r.configured("with.yaml", "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {"+csiAddons+"}}]}]}")
+		return r.configured("with.yaml", withArray(csiAddons))
 	}
 	refused := func(by *addressed, n *node, why string, addresses ...string) {
 		t.Helper()
@@ -238,4 +253,87 @@ func TestAFenceCutsOffNoNetworkAndOnlyWhatTheConfigurationAllows(t *testing.T) {
 	r.Array.Set(func(s *array.Switches) { s.FenceClients = true })
 	r.must(r.Array.SetAddresses(nodes["client"].id, known))
 	cuts(driverOnly, nodes["client"], claimed, known)
+}
+
+// Who may write the status of all Nodes, and nothing else, names another address of a silent node: a fence
+// that goes by Nodes' addresses cuts off nobody, says which address it names, and counts, so that the volume
+// moves while the node can write. Where the configuration declares the addresses, or the driver knows its
+// clients, the fence cuts off the node itself; where the driver alone may say them and knows none, there is
+// none. Of a node that lives he says nothing by that.
+func TestWhoeverWritesTheStatusOfAllNodesNamesTheAddressThatAFenceByNodesAddressesCutsOff(t *testing.T) {
+	const own, named, living, cut = "192.0.NET.151", "192.0.NET.152", "192.0.NET.153", "192.0.NET.154"
+	const byNode, byClient = "addresses of Node ", "the driver's client "
+	knows := func(s *array.Switches) { s.FenceClients = true }
+	for name, c := range map[string]struct {
+		net       int // of the addresses: the cases share a cluster
+		csiAddons string
+		change    func(*array.Switches)
+		cuts      string // empty: nothing
+		says      string
+	}{
+		"status-node":     {3, "", nil, named, byNode},
+		"status-client":   {4, "", knows, own, byClient},
+		"status-only":     {5, "addresses: DriverOnly", knows, own, byClient},
+		"status-unknown":  {6, "addresses: DriverOnly", nil, "", "with csiAddons.addresses: DriverOnly only driver"},
+		"status-declared": {7, "nodes: {status-declared-silent: [" + own + "], status-declared-lives: [" + living + "]}", nil, own, "declared for node "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := strings.NewReplacer("NET", strconv.Itoa(c.net)).Replace
+			own, named, living, cut, cuts := in(own), in(named), in(living), in(cut), in(c.cuts)
+			r := newAddressedBy(t, common, name, in(c.csiAddons), c.change)
+			actor, target := r.statusWriter(), r.node("target")
+			silent, lives := r.at("silent", own), r.at("lives", living)
+			v, kept := r.usedOn(silent, "v", target), r.usedOn(lives, "kept", target)
+			silent.fallSilent()
+			r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{netip.MustParsePrefix(cut + "/32")})) // of whoever had that address
+			names := func(n *node, address string) {
+				t.Helper()
+				r.WaitFor(10*time.Second, "it may be written", func() bool {
+					return statusAs(r.ctx(), actor, n.name, `{"addresses":[{"type":"InternalIP","address":"`+address+`"}]}`) == nil
+				})
+			}
+			names(silent, named)
+			names(lives, cut)
+			r.settle()
+			r.wantKept("it lives, and the storage lists the address that is named of it", kept)
+			if err := r.publish(v.Handle, target); err == nil {
+				t.Fatal("it is published elsewhere without a fence")
+			}
+
+			off := r.person("off", silent, "--force")
+			if cuts == "" {
+				off.ends(t, 1).says(t, c.says)
+				r.cut("the fence is refused", cut)
+				r.settle()
+				r.wantKept("nothing was cut off", v)
+				return
+			}
+			off.ends(t, 0).says(t, cuts, c.says)
+			r.cut("it is fenced", slices.Sorted(slices.Values([]string{cuts, cut}))...)
+			if r.Array.CutOff(silent.id) != (cuts == own) {
+				t.Errorf("the silent node is cut off: %v", r.Array.CutOff(silent.id))
+			}
+			r.WaitFor(20*time.Second, "the fence counts", func() bool { return r.publish(v.Handle, target) == nil })
+			r.wantAttached(v.Handle, target)
+			r.wantKept("another node was fenced", kept)
+		})
+	}
+}
+
+// statusWriter may write the status of all Nodes, as node-problem-detector and many CNI plugins may, and
+// nothing else.
+func (r *rig) statusWriter() kubernetes.Interface {
+	r.t.Helper()
+	name := "status-writer-of-" + r.Name
+	roles := r.Client.RbacV1()
+	_, err := roles.ClusterRoles().Create(r.ctx(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch", "update"}}}}, metav1.CreateOptions{})
+	r.must(err)
+	_, err = roles.ClusterRoleBindings().Create(r.ctx(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}}, metav1.CreateOptions{})
+	r.must(err)
+	path, err := r.Bed.Cluster.Kubeconfig(name)
+	r.must(err)
+	return clientOf(r.t, path)
 }
