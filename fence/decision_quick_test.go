@@ -545,7 +545,7 @@ func TestNoFactsTakeAVolumeFromALivingNodeThatUsesIt(t *testing.T) {
 	for _, p := range policies {
 		every(p, func(f facts) {
 			inUse, _ := f.lists()
-			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver && !f.unproven || f.forGood() || f.onlyWants() {
+			if !inUse || f.life != Alive || f.node == "gone" || f.evidence == "storage" || f.state == TakenOver && !f.unproven || f.forGood() || f.lastReleases() || f.onlyWants() {
 				return
 			}
 			s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{f.holder()}, Policy: p}
