@@ -103,7 +103,7 @@ SKIP = skip=$$(sh sanity/skip.sh) && without=$$(sh sanity/skip.sh packages 2>/de
 # begun first, and a third beside two: the others compute meanwhile.
 EXPLORES = ./proxy/sidecar ./fence/observe
 COMPUTES = ./deploy/image ./deploy/inject ./fence ./sanity/simulate ./sanity/transparency
-RACES = -race -short -p 3 -timeout 30m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/(sanity/scenarios|deploy/image|deploy/inject|csi-fencepost/fence|sanity/simulate|sanity/transparency)\$$$$without")
+RACES = -race -short -p 3 -timeout 45m $${skip:+-skip="$$skip"} ./sanity/kubeapi $$($(GO) list ./... | grep -vE "/(sanity/scenarios|deploy/image|deploy/inject|csi-fencepost/fence|sanity/simulate|sanity/transparency)\$$$$without")
 WHOLE = -p 3 -timeout 30m $(EXPLORES) $(COMPUTES)
 UNIT = $(WHOLE) -- $(RACES)
 SCENARIOS = -count=1 -timeout 60m -parallel $(PARALLEL) $${skip:+-skip="$$skip"} ./sanity/scenarios/...

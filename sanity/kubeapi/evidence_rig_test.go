@@ -45,6 +45,7 @@ func grantEvidenceRights(ctx context.Context) error {
 	rules := append([]rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list"}},
+		{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"csinodes"}, Verbs: []string{"list"}},
 	}, evidenceRights...)
 	roles := whole.admin.RbacV1()
 	if _, err := roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "sidecar"}, Rules: rules}, metav1.CreateOptions{}); err != nil {
