@@ -1,7 +1,6 @@
 package survey
 
 import (
-	"cmp"
 	"context"
 	"strconv"
 
@@ -17,8 +16,8 @@ import (
 
 // atDetach learns what the Node of a holder was once its VolumeAttachment was being deleted,
 // where that may end what the holder stands in the way for: of a node that was drained and deleted
-// while nobody of ours was there, or to which a pod came back meanwhile. etcd has it for as long as it has the past
-// (see order). It tells whether it has read anything. A past that could not be read this time is an
+// while nobody of ours was there, or to which a pod came back meanwhile. etcd has it for as long as
+// it has the past (see order). It tells whether it has read anything. A past that could not be read this time is an
 // error: a refusal would be written down as a doubt about the kubelet, and the past not asked again.
 func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool, err error) {
 	if !h.AsksAtDetach(g.survey.Policy) || !g.survey.OnlyAttachment(h) {
@@ -27,9 +26,12 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool, e
 	var version uint64 // at which it was being deleted
 	for _, va := range g.attachments {
 		if string(va.UID) == h.Attachment.UID && va.DeletionTimestamp != nil {
-			// external-attacher writes to it when a call fails, and the pod may be back by then.
-			seen := g.Index.DeletedVersion(va.Name, h.Attachment.UID)
-			version, _ = strconv.ParseUint(cmp.Or(seen, va.ResourceVersion), 10, 64)
+			version, _ = strconv.ParseUint(va.ResourceVersion, 10, 64)
+			// external-attacher writes to it when a call fails, and the pod may be back by then. What was
+			// seen of an etcd of before a restore may be still to come.
+			if seen, err := strconv.ParseUint(g.Index.DeletedVersion(va.Name, h.Attachment.UID), 10, 64); err == nil {
+				version = min(version, seen)
+			}
 		}
 	}
 	if version == 0 {

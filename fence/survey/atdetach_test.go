@@ -81,8 +81,9 @@ func TestWhatANodeWasWhenItWasDetachedReleases(t *testing.T) {
 			w.node("old", listing)
 			w.attachment("old", "id-old", func(va *storagev1.VolumeAttachment) { deleted(va); va.ResourceVersion = "4700" })
 		}, seen: "4500"},
-		"the controller still lists it": {change: func(_ *world, e *etcd, _ *ledger.Entry) { listingAttached(e.node) }},
-		"it was found":                  {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.State = fence.Held }},
+		"its deletion was seen in an etcd of before a restore": {change: func(w *world, _ *etcd, _ *ledger.Entry) { w.node("old", listing) }, seen: "9000"},
+		"the controller still lists it":                        {change: func(_ *world, e *etcd, _ *ledger.Entry) { listingAttached(e.node) }},
+		"it was found":                                         {change: func(_ *world, _ *etcd, l *ledger.Entry) { l.State = fence.Held }},
 		"it had booted since it was published": {change: func(_ *world, e *etcd, l *ledger.Entry) {
 			e.node.Status.NodeInfo.BootID, l.MachineID = "later", ""
 		}},

@@ -32,8 +32,8 @@ func (g *gathering) learn(ctx context.Context, matters func(*fence.Holder) bool)
 }
 
 // orders learns in which order was written what leaves holders in doubt, whether their kubelets
-// have restarted, and what Nodes were once they were being detached from. That takes requests, so what is proven of
-// others is held against their leases once more; as it is if requests were made before.
+// have restarted, and what Nodes were once they were being detached from. That takes requests, so
+// what is proven of others is held against their leases once more; as it is if requests were made before.
 func (g *gathering) orders(ctx context.Context, matters func(*fence.Holder) bool, took bool) error {
 	for _, h := range g.sorted() {
 		if !matters(h) {
