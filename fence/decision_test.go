@@ -1032,7 +1032,8 @@ func TestABootEndsAHoldingThatIsBeingTaken(t *testing.T) {
 		"contested before":              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
 		"boots are counted":             {func(h *Holder) { h.BootID, h.Node.BootBefore, h.Node.BootID = "7", "7", "8" }, true},
 		"contested since":               {func(h *Holder) { h.Contest = &Contest{BootID: "boot-2"} }, false},
-		"nobody saw it before the boot": {func(h *Holder) { h.Node.BootBefore = "" }, false},
+		"booted, nobody knows when":     {func(h *Holder) { h.Node.BootedSince = false }, false},
+		"nobody saw it before the boot": {func(h *Holder) { h.Node.BootBefore, h.Node.BootedSince = "", false }, false},
 		"nobody takes it away":          {func(h *Holder) { h.Attachment.DeletedAt = time.Time{} }, false},
 		"there is no VolumeAttachment":  {func(h *Holder) { h.Attachment = nil }, false},
 		"another machine":               {func(h *Holder) { h.Node.SystemUUID = "another" }, false},
@@ -1041,10 +1042,11 @@ func TestABootEndsAHoldingThatIsBeingTaken(t *testing.T) {
 		"its system UUID was shared":    {func(h *Holder) { h.SystemShared = true }, false},
 		"no ledger names it":            {func(h *Holder) { h.State, h.Token = NotInLedger, "" }, false},
 		"another Node":                  {func(h *Holder) { h.Node.UID = "uid-2" }, false},
+		"back in the boot of then":      {func(h *Holder) { h.Node.BootID, h.Node.BootBefore = "boot-1", "boot-2" }, false},
 	} {
 		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, State: Publishing, Token: "t1", Liveness: Alive,
 			Sources: []Source{FromLedger, FromVolumesInUse}, Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
-			Node: &Node{UID: "uid-1", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, InUse: true, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1"}}
+			Node: &Node{UID: "uid-1", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, InUse: true, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1", BootedSince: true}}
 		c.change(&h)
 		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
 		publish, unpublish := JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)
@@ -1064,7 +1066,14 @@ func TestABootUnderAnotherNodeEndsAHoldingThatIsBeingTaken(t *testing.T) {
 	}{
 		"booted since":                                  {func(*Holder) {}, true},
 		"contested before":                              {func(h *Holder) { h.Contest = &Contest{BootID: "boot-1"} }, true},
-		"nobody saw it before the boot":                 {func(h *Holder) { h.Node.BootBefore = "" }, false},
+		"nobody saw it before the boot":                 {func(h *Holder) { h.Node.BootBefore, h.Node.BootedSince = "", false }, false},
+		"contested since":                               {func(h *Holder) { h.Contest = &Contest{BootID: "boot-2"} }, false},
+		"booted, nobody knows when":                     {func(h *Holder) { h.Node.BootedSince = false }, false},
+		"and its kubelet has listed what it has":        {func(h *Holder) { h.Node.BootedSince, h.Node.Synced = false, true }, true},
+		"and that is the volume":                        {func(h *Holder) { h.Node.BootedSince, h.Node.Synced, h.Node.InUse = false, true, true }, false},
+		"and its controller lists it":                   {func(h *Holder) { h.Node.BootedSince, h.Node.Synced, h.Node.ListedAttached = false, true, true }, false},
+		"and the node is tainted":                       {func(h *Holder) { h.Node.BootedSince, h.Node.Synced, h.Node.OutOfService = false, true, true }, false},
+		"nobody saw it, and its kubelet has listed":     {func(h *Holder) { h.Node.BootBefore, h.Node.BootedSince, h.Node.Synced = "", false, true }, false},
 		"seen in another boot than that of the publish": {func(h *Holder) { h.Node.BootBefore = "boot-0" }, false},
 		"boots are counted":                             {func(h *Holder) { h.BootID, h.Node.BootBefore, h.Node.BootID = "7", "7", "8" }, false},
 		"the boot of the publish is not known":          {func(h *Holder) { h.BootID = "" }, false},
@@ -1081,7 +1090,7 @@ func TestABootUnderAnotherNodeEndsAHoldingThatIsBeingTaken(t *testing.T) {
 	} {
 		h := Holder{NodeID: oldNode, NodeName: "n1", NodeUID: "uid-1", BootID: "boot-1", SystemUUID: system, State: Publishing, Token: "t1", Liveness: Alive,
 			Sources: []Source{FromLedger}, Attachment: &Attachment{Name: "csi-1", UID: "va-1", Attached: true, DeletedAt: deletedAt},
-			Node: &Node{UID: "uid-2", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1"}}
+			Node: &Node{UID: "uid-2", BootID: "boot-2", NodeID: oldNode, SystemUUID: system, Ready: true, ReadySince: readySince, ReadyAt: deletedAt.Add(time.Hour), BootBefore: "boot-1", BootedSince: true}}
 		c.change(&h)
 		s := Snapshot{Target: &Holder{NodeID: newNode}, Holders: []Holder{h}}
 		publish, unpublish := JudgePublish(s, newNode), JudgeUnpublish(s, oldNode)

@@ -119,9 +119,11 @@ type Node struct {
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
 	ReadySince string
 	// BootBefore is the boot in which this Node was first read while its VolumeAttachment was
-	// being deleted, if that is another one: then nothing of this boot has the volume mounted,
-	// whatever it lists. Empty: it is not so, or nobody knows.
+	// being deleted, if that is another one. Empty: it is not so, or nobody knows.
 	BootBefore string
+	// BootedSince: its boot began after the deletion of its VolumeAttachment. Then nothing of it has
+	// the volume mounted, whatever it lists. False: it did not, or nobody knows.
+	BootedSince bool
 	// LetGo: what the API server still has of the Node shows that the kubelet took the
 	// volume out of volumesInUse before the controller took it off volumesAttached, as one
 	// does that has unmounted it, and that it was in neither since.
@@ -311,19 +313,21 @@ func (h *Holder) LetGoAtDetach() bool {
 // deleted. What had the volume mounted has ended with the boot before, and by a VolumeAttachment that
 // is being deleted nothing is mounted in this one (K8s csi_attacher.go, verifyAttachmentStatus):
 // what its Node lists is left over, or wanted by a pod that is back. That it is the machine which the
-// ledger names, and not another one that took its Node over, its system UUID has to tell. Under another
-// Node it has to have been seen in the boot in which it was given the volume; and then its kubelet may
-// list the volume nowhere.
+// ledger names, and not another one that took its Node over, its system UUID has to tell.
+//
+// Under another Node it has to have been read in the boot in which the machine was given the volume; and
+// then its kubelet may list the volume nowhere. Where nobody knows that the boot before lasted until the
+// deletion, that one has ended all the same, and the kubelet of this one has to have listed what it has mounted.
 func (h *Holder) BootedAnew() bool {
 	n := h.Node
-	if n == nil || !h.Detaching() || n.BootBefore == "" {
+	if n == nil || !h.Detaching() || n.BootBefore == "" || n.BootID == h.BootID || h.Contest != nil && !h.Contest.OtherBoot(n.BootID) {
 		return false
 	}
 	if h.OwnNode() {
-		return h.State != NotInLedger && (h.Contest == nil || h.Contest.OtherBoot(n.BootID)) &&
-			sameSystem(h.SystemUUID, n.SystemUUID) && !h.SystemShared && !n.SystemShared
+		return n.BootedSince && h.State != NotInLedger && sameSystem(h.SystemUUID, n.SystemUUID) && !h.SystemShared && !n.SystemShared
 	}
-	return h.is() == ReturnedAnew && n.BootBefore == h.BootID && !counts(h.BootID) && !n.InUse && !n.ListedAttached
+	return h.is() == ReturnedAnew && n.BootBefore == h.BootID && !counts(h.BootID) && !n.InUse && !n.ListedAttached &&
+		(n.BootedSince || n.Synced && !n.OutOfService)
 }
 
 // beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody

@@ -47,7 +47,7 @@ type Index interface {
 type Nodes interface {
 	EachNode(f func(*corev1.Node))
 	AttachmentsOn(node string) int
-	Synced(node, uid, readySince string) bool
+	Synced(node, uid, bootID, readySince string) bool
 	SystemShared(node, systemUUID string) bool
 }
 

@@ -64,7 +64,7 @@ func (w *worker) look(ctx context.Context) (*state, error) {
 	}
 	s.MovedLong = s.Moved.Handle != "" && time.Since(w.movedAt) >= movedLong
 	if ready := fence.ReadyCondition(s.Node); ready != nil {
-		s.Synced = w.Nodes.Synced(w.name, string(s.Node.UID), ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
+		s.Synced = w.Nodes.Synced(w.name, string(s.Node.UID), s.Node.Status.NodeInfo.BootID, ready.LastTransitionTime.UTC().Format(time.RFC3339)) && w.Lives.Steady(w.name, observe.SyncTime)
 	}
 	s.Leaving = slices.ContainsFunc(volumes, held.leaving)
 	s.Attached = w.Nodes.AttachmentsOn(w.name)

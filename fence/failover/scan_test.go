@@ -112,7 +112,7 @@ func TestANodeThatOnlyALedgerNamesIsLookedAtOnceSomebodyWaits(t *testing.T) {
 // synced is an index that has watched the kubelets for long.
 type synced struct{ *observe.Index }
 
-func (synced) Synced(_, _, _ string) bool { return true }
+func (synced) Synced(_, _, _, _ string) bool { return true }
 
 // steady is a tracker that has seen every lease being renewed for long.
 type steady struct{ *observe.Tracker }

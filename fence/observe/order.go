@@ -21,22 +21,28 @@ type Order struct {
 	mu      sync.Mutex
 	words   map[string]word     // by node
 	deleted map[string]deletion // by VolumeAttachment
-	boots   map[string]bootOf   // by VolumeAttachment that is being deleted
+	boots   map[string]bootsOf  // by VolumeAttachment that is being deleted
 }
 
 // word is what a kubelet said of its readiness.
 type word struct {
 	uid         types.UID
+	boot        string
 	ready       corev1.ConditionStatus
 	since, beat int64     // as stamped, to be compared for equality
 	began       time.Time // seen to say this
 	turned      time.Time // seen to say another thing; zero: not yet
 	spoke       time.Time // seen to say anything
+	heard       time.Time // seen to say something later, in that boot; zero: not yet
 }
 
-// bootOf is the boot in which the Node of that UID was first read after its VolumeAttachment was
-// read being deleted.
-type bootOf struct{ uid, node, boot string }
+// bootsOf are boots in which a Node was read after its VolumeAttachment was read being deleted.
+type bootsOf struct {
+	uid    string    // of the VolumeAttachment
+	node   types.UID // of the Node
+	first  string    // the one that was read first
+	lasted string    // the first one that is known to have lasted until the deletion; empty: none yet
+}
 
 type deletion struct {
 	uid     types.UID
@@ -47,6 +53,10 @@ type deletion struct {
 // OrderSlack is how much later one of two watches may be than the other: after an
 // outage each comes back by itself, up to 30 s apart (client-go's back-off).
 const OrderSlack = 45 * time.Second
+
+// BootTime is less than what a machine needs to boot, to start its kubelet and its driver, and to
+// mount a volume.
+const BootTime = 5 * time.Second
 
 // bootSlack is how long a kubelet may run that neither writes its status nor renews its lease, and
 // reads VolumeAttachments.
@@ -68,13 +78,19 @@ func (o *Order) Node(n *corev1.Node) {
 	if ready == nil {
 		return
 	}
-	now := word{uid: n.UID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
+	now := word{uid: n.UID, boot: n.Status.NodeInfo.BootID, ready: ready.Status, since: ready.LastTransitionTime.Unix(), beat: ready.LastHeartbeatTime.Unix(), began: time.Now()}
 	was, known := o.words[n.Name]
 	if known && was.uid == n.UID {
-		if was.ready == now.ready && was.since == now.since {
+		if was.boot == now.boot && was.ready == now.ready && was.since == now.since {
 			now.began = was.began
 		}
 		now.turned, now.spoke = was.turned, was.spoke
+		if was.boot == now.boot {
+			now.heard = was.heard
+		}
+		if now.beat > was.beat { // not so in an etcd that was restored
+			now.heard = time.Now()
+		}
 		if ready.Status != corev1.ConditionUnknown { // Unknown is the node controller's
 			if was.since != now.since || was.ready != now.ready {
 				now.turned = time.Now()
@@ -91,36 +107,42 @@ func (o *Order) Node(n *corev1.Node) {
 }
 
 // BootedSince takes note that the VolumeAttachment of that name and UID was read, being
-// deleted, and after that its Node, of that UID in that boot. It returns the boot in which that
-// Node was first read so, if that is another one: then nothing of this boot has its volume
-// mounted. A kubelet does not mount by a VolumeAttachment that is being deleted (K8s
-// csi_attacher.go, waitForVolumeAttachment), and its deletion was asked for before the boot.
-// Empty: it was not, or not by this process.
+// deleted, and after that this Node. It returns the boot in which that Node was first read so, if
+// it is in another one: the Node is that machine's. Empty: it was not, or not by this process.
 //
-// The Node may say the boot before while a kubelet of the next one already mounts what it finds on
-// its disk (K8s reconciler_common.go, mountAttachedVolumes). So it is noted of a Node that was heard
-// since the deletion; or of one whose lease is silent still, bootSlack after that was seen.
-func (o *Order) BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string) {
-	if bootID == "" {
-		return ""
+// since tells whether nothing can have been mounted in this boot before the deletion; nor is it since: a kubelet
+// does not mount by a VolumeAttachment that is being deleted (K8s csi_attacher.go,
+// waitForVolumeAttachment). That the Node said the boot before does not show it. A kubelet of the next
+// one may mount what it finds on its disk (K8s reconciler_common.go, mountAttachedVolumes) while
+// it cannot write its status, as where a webhook refuses that. So the boot before has to have lasted: its kubelet
+// was heard, less than bootTime before the deletion or later, by the API server's stamps (heard) and
+// by what was watched, since one of them may be of what another program wrote, and the other late; or its
+// lease is silent still, bootSlack after the deletion was seen.
+func (o *Order) BootedSince(attachment, uid string, node *corev1.Node, heard, silent bool) (before string, since bool) {
+	boot := node.Status.NodeInfo.BootID
+	if boot == "" {
+		return "", false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	first, known := o.boots[attachment]
-	if !known || first.uid != uid || first.node != node {
-		if d := o.deleted[attachment]; !heard && !(silent && string(d.uid) == uid && time.Since(d.seen) >= bootSlack) {
-			return ""
-		}
-		if o.boots == nil {
-			o.boots = map[string]bootOf{}
-		}
-		o.boots[attachment] = bootOf{uid, node, bootID}
-		return ""
+	b := o.boots[attachment]
+	if b.uid != uid || b.node != node.UID {
+		b = bootsOf{uid: uid, node: node.UID, first: boot}
 	}
-	if first.boot == bootID {
-		return ""
+	if d, w := o.deleted[attachment], o.words[node.Name]; b.lasted == "" && string(d.uid) == uid {
+		heard = heard && w.uid == node.UID && w.boot == boot && w.heard.After(d.seen.Add(-BootTime))
+		if heard || silent && time.Since(d.seen) >= bootSlack {
+			b.lasted = boot
+		}
 	}
-	return first.boot
+	if o.boots == nil {
+		o.boots = map[string]bootsOf{}
+	}
+	o.boots[attachment] = b
+	if b.first != boot {
+		before = b.first
+	}
+	return before, before != "" && b.lasted != "" && b.lasted != boot
 }
 
 // DeletedVersion is the resourceVersion at which the VolumeAttachment of that name and UID was first
@@ -184,13 +206,14 @@ func (o *Order) KeepAttachments(there func(name, uid string) bool) {
 }
 
 // Synced tells whether the Node of that UID was watched for SyncTime saying that it is
-// Ready since then (RFC 3339), so that what it lists in use is what this kubelet uses.
+// Ready since then (RFC 3339), in that boot, so that what it lists in use is what this kubelet uses:
+// a machine that boots fast may never have been seen not to be Ready.
 // False: it was not, or not while this process watched.
-func (o *Order) Synced(node, uid, readySince string) bool {
+func (o *Order) Synced(node, uid, bootID, readySince string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w, known := o.words[node]
-	return known && string(w.uid) == uid && w.ready == corev1.ConditionTrue && time.Unix(w.since, 0).UTC().Format(time.RFC3339) == readySince &&
+	return known && string(w.uid) == uid && w.boot == bootID && w.ready == corev1.ConditionTrue && time.Unix(w.since, 0).UTC().Format(time.RFC3339) == readySince &&
 		time.Since(w.began) >= SyncTime
 }
 

@@ -169,35 +169,39 @@ func TestAKubeletHasSyncedOnceItWasWatchedForLongSayingTheSame(t *testing.T) {
 	node := func(uid string, ready corev1.ConditionStatus, since, beat time.Duration) func(*Order) {
 		return func(o *Order) { o.Node(saying(uid, ready, since, beat)) }
 	}
+	booted := func(boot string) func(*Order) { return func(o *Order) { o.Node(inBoot("u", boot, 0)) } }
 	for name, tt := range map[string]struct {
-		first, then func(*Order) // the second half of SyncTime later
-		uid, since  string
-		want        bool
+		first, then      func(*Order) // the second half of SyncTime later
+		uid, boot, since string
+		want             bool
 	}{
-		"with a heartbeat since":        {node("u", yes, 0, 0), node("u", yes, 0, time.Hour), "u", since(0), true},
-		"of another Node":               {node("u", yes, 0, 0), node("u", yes, 0, 0), "u2", since(0), false},
-		"of another time":               {node("u", yes, 0, 0), node("u", yes, 0, 0), "u", since(time.Second), false},
-		"that is not Ready":             {node("u", no, 0, 0), node("u", no, 0, 0), "u", since(0), false},
-		"Ready anew":                    {node("u", yes, 0, 0), node("u", yes, time.Second, 0), "u", since(time.Second), false},
-		"Ready with the stamp of False": {node("u", no, 0, 0), node("u", yes, 0, 0), "u", since(0), false},
-		"registered anew":               {node("u", yes, 0, 0), node("u2", yes, 0, 0), "u2", since(0), false},
-		"gone and there again":          {node("u", yes, 0, 0), func(o *Order) { o.GoneNode("n"); o.Node(saying("u", yes, 0, 0)) }, "u", since(0), false},
+		"with a heartbeat since":         {node("u", yes, 0, 0), node("u", yes, 0, time.Hour), "u", "", since(0), true},
+		"of another Node":                {node("u", yes, 0, 0), node("u", yes, 0, 0), "u2", "", since(0), false},
+		"of another time":                {node("u", yes, 0, 0), node("u", yes, 0, 0), "u", "", since(time.Second), false},
+		"that is not Ready":              {node("u", no, 0, 0), node("u", no, 0, 0), "u", "", since(0), false},
+		"Ready anew":                     {node("u", yes, 0, 0), node("u", yes, time.Second, 0), "u", "", since(time.Second), false},
+		"Ready with the stamp of False":  {node("u", no, 0, 0), node("u", yes, 0, 0), "u", "", since(0), false},
+		"registered anew":                {node("u", yes, 0, 0), node("u2", yes, 0, 0), "u2", "", since(0), false},
+		"gone and there again":           {node("u", yes, 0, 0), func(o *Order) { o.GoneNode("n"); o.Node(saying("u", yes, 0, 0)) }, "u", "", since(0), false},
+		"in one boot":                    {booted("b1"), booted("b1"), "u", "b1", since(0), true},
+		"booted, and Ready all the time": {booted("b1"), booted("b2"), "u", "b2", since(0), false},
+		"of another boot":                {booted("b1"), booted("b1"), "u", "b2", since(0), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := &Order{}
-				if o.Synced("n", tt.uid, tt.since) {
+				if o.Synced("n", tt.uid, tt.boot, tt.since) {
 					t.Error("of a node that nobody has seen")
 				}
 				tt.first(o)
 				time.Sleep(SyncTime / 2)
 				tt.then(o)
 				time.Sleep(SyncTime/2 - time.Millisecond)
-				if o.Synced("n", tt.uid, tt.since) {
+				if o.Synced("n", tt.uid, tt.boot, tt.since) {
 					t.Error("too soon")
 				}
 				time.Sleep(time.Millisecond)
-				if got := o.Synced("n", tt.uid, tt.since); got != tt.want {
+				if got := o.Synced("n", tt.uid, tt.boot, tt.since); got != tt.want {
 					t.Errorf("%v, want %v", got, tt.want)
 				}
 			})
@@ -205,34 +209,86 @@ func TestAKubeletHasSyncedOnceItWasWatchedForLongSayingTheSame(t *testing.T) {
 	}
 }
 
+// inBoot is what a Node of that UID says in a boot, and when its kubelet wrote its heartbeat.
+func inBoot(uid, boot string, beat time.Duration) *corev1.Node {
+	n := saying(uid, corev1.ConditionTrue, 0, beat)
+	n.Status.NodeInfo.BootID = boot
+	return n
+}
+
 // A Node may say the boot before while a kubelet of the next one mounts what it finds on its disk.
-func TestABootIsNotedOnceNoKubeletCanHaveMountedInTheNext(t *testing.T) {
-	deleted := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "a", DeletionTimestamp: &metav1.Time{}}}
+func TestABootBeganSinceTheDeletionOnceNoKubeletCanHaveMountedInItBefore(t *testing.T) {
+	const sec = time.Second
+	word := func(boot string, beat time.Duration) func(*Order) {
+		return func(o *Order) { o.Node(inBoot("s", boot, beat)) }
+	}
+	deleted := func(o *Order) { o.Attachment(deletedVA("a")) }
+	wait := func(d time.Duration) func(*Order) { return func(*Order) { time.Sleep(d) } }
+	stamped := func(o *Order) { o.BootedSince("va", "a", inBoot("s", "b1", 0), true, false) }
+	silent := func(o *Order) { o.BootedSince("va", "a", inBoot("s", "b1", 0), false, true) }
+	unproven := func(o *Order) { o.BootedSince("va", "a", inBoot("s", "b1", 0), false, false) }
 	for name, tt := range map[string]struct {
-		after         time.Duration
-		heard, silent bool
-		uid           string
-		want          string
+		does []func(*Order)
+		want bool
 	}{
-		"heard since":             {0, true, false, "a", "b1"},
-		"silent":                  {0, false, true, "a", ""},
-		"silent for a while":      {59 * time.Second, false, true, "a", ""},
-		"silent for long":         {60 * time.Second, false, true, "a", "b1"},
-		"not silent":              {time.Hour, false, false, "a", ""},
-		"the deletion is another": {time.Hour, false, true, "a0", ""},
+		"heard since":                            {[]func(*Order){word("b1", 1*sec), deleted, wait(time.Hour), word("b1", 2*sec), stamped}, true},
+		"heard just before":                      {[]func(*Order){word("b1", 1*sec), word("b1", 2*sec), wait(BootTime - 1), deleted, wait(time.Hour), stamped}, true},
+		"heard before, long enough for a boot":   {[]func(*Order){word("b1", 1*sec), word("b1", 2*sec), wait(BootTime), deleted, stamped}, false},
+		"heard, and the stamps do not say so":    {[]func(*Order){word("b1", 1*sec), deleted, word("b1", 2*sec), unproven}, false},
+		"only the stamps say so":                 {[]func(*Order){word("b1", 1*sec), deleted, stamped}, false},
+		"of a Node that nobody watched":          {[]func(*Order){deleted, stamped}, false},
+		"of a Node of another UID":               {[]func(*Order){word("b1", 1*sec), deleted, word("b1", 2*sec), func(o *Order) { o.Node(inBoot("s2", "b1", 3*sec)); o.Node(inBoot("s2", "b1", 4*sec)) }, stamped}, false},
+		"heard in another boot":                  {[]func(*Order){word("b0", 1*sec), deleted, word("b0", 2*sec), stamped}, false},
+		"heard in one that is over":              {[]func(*Order){word("b0", 1*sec), deleted, word("b0", 2*sec), word("b1", 2*sec), stamped}, false},
+		"heard first in this one":                {[]func(*Order){word("b0", 1*sec), deleted, word("b1", 2*sec), stamped}, true},
+		"put back, as etcd is":                   {[]func(*Order){word("b1", 2*sec), deleted, word("b1", 1*sec), stamped}, false},
+		"nobody saw the deletion":                {[]func(*Order){word("b1", 1*sec), word("b1", 2*sec), stamped}, false},
+		"the deletion is another one's":          {[]func(*Order){word("b1", 1*sec), func(o *Order) { o.Attachment(deletedVA("a0")) }, word("b1", 2*sec), stamped}, false},
+		"silent":                                 {[]func(*Order){deleted, silent}, false},
+		"silent for a while":                     {[]func(*Order){deleted, wait(time.Minute - 1), silent}, false},
+		"silent for long":                        {[]func(*Order){deleted, wait(time.Minute), silent}, true},
+		"silent, and nobody saw the deletion":    {[]func(*Order){wait(time.Hour), silent}, false},
+		"neither":                                {[]func(*Order){deleted, wait(time.Hour), unproven}, false},
+		"neither at first, and then heard":       {[]func(*Order){word("b1", 1*sec), deleted, wait(time.Hour), unproven, word("b1", 2*sec), stamped}, true},
+		"neither, and heard in the boot of then": {[]func(*Order){deleted, unproven, word("b2", 1*sec), word("b2", 2*sec)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o, va := &Order{}, deleted.DeepCopy()
-				va.UID = types.UID(tt.uid)
-				o.Attachment(va)
-				time.Sleep(tt.after)
-				o.BootedSince("va", "a", "s", "b1", tt.heard, tt.silent)
-				if got := o.BootedSince("va", "a", "s", "b2", false, false); got != tt.want {
-					t.Errorf("%q, want %q", got, tt.want)
+				o := &Order{}
+				for _, do := range tt.does {
+					do(o)
+				}
+				if before, since := o.BootedSince("va", "a", inBoot("s", "b2", time.Hour), true, true); before != "b1" || since != tt.want {
+					t.Errorf("after %q, since the deletion: %t, want %t", before, since, tt.want)
 				}
 			})
 		})
+	}
+}
+
+// lasted has a Node of that UID read in a boot in which it is heard.
+func lasted(o *Order, attachment, node, boot string) {
+	va := deletedVA("a")
+	va.Name = attachment
+	o.Attachment(va)
+	o.Node(inBoot(node, boot, time.Second))
+	o.Node(inBoot(node, boot, 2*time.Second))
+	o.BootedSince(attachment, "a", inBoot(node, boot, 2*time.Second), true, false)
+}
+
+// What is learned late counts for the boot of then; and a boot that was read before another one, as by
+// who read it at the same time, or in an etcd that was restored, did not begin after that.
+func TestABootThatLastedIsToldFromOneThatWasReadFirst(t *testing.T) {
+	o := &Order{}
+	o.BootedSince("va", "a", inBoot("s", "b1", 0), false, false)
+	lasted(o, "va", "s", "b2")
+	for _, read := range []struct {
+		boot, before string
+		since        bool
+	}{{"b2", "b1", false}, {"b3", "b1", true}, {"b2", "b1", false}, {"b1", "", false}} {
+		if before, since := o.BootedSince("va", "a", inBoot("s", read.boot, 0), true, false); before != read.before || since != read.since {
+			t.Errorf("%+v: after %q, since the deletion: %t", read, before, since)
+		}
 	}
 }
 
@@ -240,7 +296,7 @@ func TestABootIsNotedOnceNoKubeletCanHaveMountedInTheNext(t *testing.T) {
 func TestADeletionThatIsUndoneIsForgotten(t *testing.T) {
 	o, va := &Order{}, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va", UID: "a", ResourceVersion: "7", DeletionTimestamp: &metav1.Time{}}}
 	o.Attachment(va)
-	o.BootedSince("va", "a", "s", "b1", true, false)
+	lasted(o, "va", "s", "b1")
 	later := va.DeepCopy()
 	later.ResourceVersion = "9" // external-attacher says that its call failed
 	o.Attachment(later)
@@ -250,7 +306,7 @@ func TestADeletionThatIsUndoneIsForgotten(t *testing.T) {
 	undone := va.DeepCopy()
 	undone.DeletionTimestamp = nil
 	o.Attachment(undone)
-	if got := o.BootedSince("va", "a", "s", "b2", true, false); got != "" || o.DeletedVersion("va", "a") != "" {
+	if got, since := o.BootedSince("va", "a", inBoot("s", "b2", 0), true, false); got != "" || since || o.DeletedVersion("va", "a") != "" {
 		t.Errorf("read in boot %q, deleted at %q", got, o.DeletedVersion("va", "a"))
 	}
 }
@@ -263,29 +319,29 @@ func TestAVolumeAttachmentIsKnownToHaveBeenDeletedBeforeTheBoot(t *testing.T) {
 		want      string
 	}{
 		"never read":             {func(*Order) {}, "a", "b2", ""},
-		"read in that boot":      {func(o *Order) { o.BootedSince("va", "a", "s", "b2", true, false) }, "a", "b2", ""},
-		"read in the one before": {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false) }, "a", "b2", "b1"},
+		"read in that boot":      {func(o *Order) { lasted(o, "va", "s", "b2") }, "a", "b2", ""},
+		"read in the one before": {func(o *Order) { lasted(o, "va", "s", "b1") }, "a", "b2", "b1"},
 		"read in both": {func(o *Order) {
-			o.BootedSince("va", "a", "s", "b1", true, false)
-			o.BootedSince("va", "a", "s", "b2", true, false)
+			lasted(o, "va", "s", "b1")
+			lasted(o, "va", "s", "b2")
 		}, "a", "b2", "b1"},
-		"read in no known boot": {func(o *Order) { o.BootedSince("va", "a", "s", "", true, false) }, "a", "b2", ""},
-		"in no known boot now":  {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false) }, "a", "", ""},
-		"another one":           {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false) }, "a2", "b2", ""},
-		"of another name":       {func(o *Order) { o.BootedSince("other", "a", "s", "b1", true, false) }, "a", "b2", ""},
-		"of another Node":       {func(o *Order) { o.BootedSince("va", "a", "s2", "b1", true, false) }, "a", "b2", ""},
+		"read in no known boot": {func(o *Order) { lasted(o, "va", "s", "") }, "a", "b2", ""},
+		"in no known boot now":  {func(o *Order) { lasted(o, "va", "s", "b1") }, "a", "", ""},
+		"another one":           {func(o *Order) { lasted(o, "va", "s", "b1") }, "a2", "b2", ""},
+		"of another name":       {func(o *Order) { lasted(o, "other", "s", "b1") }, "a", "b2", ""},
+		"of another Node":       {func(o *Order) { lasted(o, "va", "s2", "b1") }, "a", "b2", ""},
 		"of another one between": {func(o *Order) {
-			o.BootedSince("va", "a", "s", "b1", true, false)
-			o.BootedSince("va", "a", "s2", "b0", true, false)
+			lasted(o, "va", "s", "b1")
+			lasted(o, "va", "s2", "b0")
 		}, "a", "b2", ""},
-		"gone since":   {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false); o.GoneAttachment("va") }, "a", "b2", ""},
-		"missed to go": {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false); o.KeepAttachments(there(false)) }, "a", "b2", ""},
-		"kept":         {func(o *Order) { o.BootedSince("va", "a", "s", "b1", true, false); o.KeepAttachments(there(true)) }, "a", "b2", "b1"},
+		"gone since":   {func(o *Order) { lasted(o, "va", "s", "b1"); o.GoneAttachment("va") }, "a", "b2", ""},
+		"missed to go": {func(o *Order) { lasted(o, "va", "s", "b1"); o.KeepAttachments(there(false)) }, "a", "b2", ""},
+		"kept":         {func(o *Order) { lasted(o, "va", "s", "b1"); o.KeepAttachments(there(true)) }, "a", "b2", "b1"},
 	} {
 		o := &Order{}
 		tt.before(o)
-		if got := o.BootedSince("va", tt.uid, "s", tt.boot, true, false); got != tt.want {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		if got, since := o.BootedSince("va", tt.uid, inBoot("s", tt.boot, 0), true, false); got != tt.want || since != (tt.want != "") {
+			t.Errorf("%s: %v, since the deletion: %t, want %v", name, got, since, tt.want)
 		}
 	}
 }

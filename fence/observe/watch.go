@@ -192,8 +192,8 @@ func (x *Index) CaughtAttachment(name string, uid string) bool {
 }
 
 // Synced is Order's.
-func (x *Index) Synced(node, uid, readySince string) bool {
-	return x.order.Synced(node, uid, readySince)
+func (x *Index) Synced(node, uid, bootID, readySince string) bool {
+	return x.order.Synced(node, uid, bootID, readySince)
 }
 
 // Forced tells when the controller was seen to take a volume off volumesAttached by force, while the
@@ -213,8 +213,8 @@ func (x *Index) Forced(attachment, uid, bootID string) *fence.Forced {
 }
 
 // BootedSince is Order's.
-func (x *Index) BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string) {
-	return x.order.BootedSince(attachment, uid, node, bootID, heard, silent)
+func (x *Index) BootedSince(attachment, uid string, node *corev1.Node, heard, silent bool) (before string, since bool) {
+	return x.order.BootedSince(attachment, uid, node, heard, silent)
 }
 
 // DeletedVersion is Order's.

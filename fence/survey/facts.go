@@ -197,12 +197,12 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 	}
 	h.Node = g.live(node)
 	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
-	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
+	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.BootID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
 		if g.survey.OnlyAttachment(h) && (h.Node.UID == h.NodeUID || heardSinceMade(node)) {
-			heard := h.Node.HeardAt.After(h.Attachment.DeletedAt.Add(fence.StampResolution))
+			heard := h.Node.HeardAt.Add(observe.BootTime - fence.StampResolution).After(h.Attachment.DeletedAt)
 			_, silent := g.Lives.Silent(h.NodeName)
-			h.Node.BootBefore = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, h.Node.UID, h.Node.BootID, heard, silent)
+			h.Node.BootBefore, h.Node.BootedSince = g.Index.BootedSince(h.Attachment.Name, h.Attachment.UID, node, heard, silent)
 		}
 		// Again, after the Node was read: it may say what the kubelet has only just turned to.
 		h.Attachment.Turned = h.Attachment.Turned || g.Index.TurnedSince(h.NodeName, h.Attachment.Name)

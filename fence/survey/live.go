@@ -152,10 +152,10 @@ func (l *Live) CaughtPV(name, uid string) bool {
 }
 
 // Synced implements Index. Who looks once has not watched.
-func (l *Live) Synced(_, _, _ string) bool { return false }
+func (l *Live) Synced(_, _, _, _ string) bool { return false }
 
 // BootedSince implements Index. Who looks once has not looked before.
-func (l *Live) BootedSince(_, _, _, _ string, _, _ bool) string { return "" }
+func (l *Live) BootedSince(_, _ string, _ *corev1.Node, _, _ bool) (string, bool) { return "", false }
 
 // DeletedVersion implements Index. Who looks once has not seen the deletion.
 func (l *Live) DeletedVersion(_, _ string) string { return "" }

@@ -51,17 +51,18 @@ type Index interface {
 	// Forced tells when the volume of that very VolumeAttachment was seen to be taken by force,
 	// in that boot, from a kubelet that listed it in use; nil: it was not, or nobody here saw it.
 	Forced(attachment, uid, bootID string) *fence.Forced
-	// Synced tells whether the Node of that UID was watched being Ready since then
+	// Synced tells whether the Node of that UID was watched being Ready since then, in that boot,
 	// for so long that what it lists is this kubelet's word (package observe, Order).
-	Synced(node, uid, readySince string) bool
+	Synced(node, uid, bootID, readySince string) bool
 	// DeletedVersion is the resourceVersion at which that very VolumeAttachment was first seen being
 	// deleted (package observe, Order); empty: it was not.
 	DeletedVersion(attachment, uid string) string
-	// BootedSince takes note that a VolumeAttachment was read being deleted, and then its Node,
-	// of that UID in that boot, and returns the boot in which that was first read so, if that is
-	// another one (package observe, Order). heard: the Node's kubelet wrote its status since the
-	// deletion; silent: its lease shows that nobody runs there.
-	BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string)
+	// BootedSince takes note that a VolumeAttachment was read being deleted, and then this Node. It
+	// returns the boot in which that was first read so, if that is another one, and whether this one
+	// began since the deletion (package observe, Order). heard: the API server's stamps say that the
+	// Node's kubelet was heard since, or so shortly before that it cannot have booted in between;
+	// silent: its lease shows that nobody runs there.
+	BootedSince(attachment, uid string, node *corev1.Node, heard, silent bool) (before string, since bool)
 }
 
 // Lives judges whether a node lives (package observe).

@@ -829,7 +829,8 @@ func TestWhatAKubeletListsBeforeItHasSyncedIsNotWhatItShowed(t *testing.T) {
 // nothing can have been mounted, and keeps nobody.
 func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *testing.T) {
 	for _, refusedBefore := range []bool{true, false} {
-		for _, booted := range []bool{true, false} {
+		for _, known := range []string{"read before, and that lasted", "read before", "nothing"} {
+			booted := known == "read before, and that lasted"
 			r := guardrig.Held(t)
 			r.Attachment("old", time.Now())
 			r.Lists("old", true, false)
@@ -838,7 +839,8 @@ func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *te
 			}
 			r.Reboot("old", "boot-2")
 			r.Lists("old", true, false)
-			r.Booted.Store(booted)
+			r.Booted.Store(known != "nothing")
+			r.BootUnsure.Store(!booted)
 			r.Unsynced.Store(true)
 			if booted {
 				r.Must(r.UnpublishFrom(guardrig.ID("old")))
@@ -847,7 +849,7 @@ func TestABootWithTheListOfBeforeIsContestedOnlyWhereTheVolumeMayBeMounted(t *te
 			r.Refused(r.UnpublishFrom(guardrig.ID("old")), codes.FailedPrecondition, "["+string(fence.HolderAlive)+"]")
 			r.Lists("old", false, false)
 			if r.UnpublishFrom(guardrig.ID("old")) == nil {
-				t.Errorf("refused before %v: what it may have mounted is taken from it", refusedBefore)
+				t.Errorf("refused before %v, known of the boot before: %s: what it may have mounted is taken from it", refusedBefore, known)
 			}
 		}
 	}

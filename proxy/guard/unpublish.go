@@ -261,7 +261,7 @@ func contestOf(h *fence.Holder) *fence.Contest {
 	own := h.OwnNode()
 	// Then what it lists is from before the boot, or waited for. Of a renamed node the
 	// detach is the old name's: nothing was mounted in a boot under the new one.
-	unmounted := own && (h.Node.BootBefore != "" || h.FormerBoot != "" && !h.Attachment.Deleting())
+	unmounted := own && (h.Node.BootedSince || h.FormerBoot != "" && !h.Attachment.Deleting())
 	if h.Perhaps() {
 		// The boot under which it may write now, if that is its Node.
 		c.BootID = h.Node.BootID

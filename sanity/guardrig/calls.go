@@ -9,6 +9,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/csi"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -29,7 +30,7 @@ type watched struct {
 	r *Rig
 }
 
-func (w watched) Synced(_, _, _ string) bool { return !w.r.Unsynced.Load() }
+func (w watched) Synced(_, _, _, _ string) bool { return !w.r.Unsynced.Load() }
 
 func (w watched) NodesListing(handle string) []string {
 	return slices.DeleteFunc(w.Index.NodesListing(handle), func(n string) bool { return n == w.r.Unseen })
@@ -48,11 +49,11 @@ func (w watched) Forced(_, _, _ string) *fence.Forced {
 	return &fence.Forced{Taken: time.Now().Add(-w.r.ForcedFor)}
 }
 
-func (w watched) BootedSince(_, _, _, _ string, _, _ bool) (before string) {
+func (w watched) BootedSince(_, _ string, _ *corev1.Node, _, _ bool) (before string, since bool) {
 	if w.r.Booted.Load() {
-		before = "boot-of-old"
+		return "boot-of-old", !w.r.BootUnsure.Load()
 	}
-	return before
+	return "", false
 }
 
 // callTimeout is external-attacher's, as we deploy it.

@@ -58,7 +58,8 @@ type Rig struct {
 	// Unattached is a node of whose VolumeAttachment the index does not know yet.
 	Unattached string
 	// Booted: the nodes have booted since their VolumeAttachments were being deleted.
-	Booted atomic.Bool
+	// BootUnsure: and nobody knows that the boot before had lasted until then.
+	Booted, BootUnsure atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string
 	// Calls of the driver, as "publish ID"; Listed is where it says that the

@@ -354,20 +354,20 @@ func (v *view) seeForced(n *corev1.Node) {
 	}
 }
 
-func (v *view) Synced(node, uid, readySince string) bool {
+func (v *view) Synced(node, uid, bootID, readySince string) bool {
 	w := v.p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	v.see()
-	return v.order.Synced(node, uid, readySince)
+	return v.order.Synced(node, uid, bootID, readySince)
 }
 
 func (v *view) DeletedVersion(attachment, uid string) string {
 	return v.order.DeletedVersion(attachment, uid)
 }
 
-func (v *view) BootedSince(attachment, uid, node, bootID string, heard, silent bool) (before string) {
-	return v.order.BootedSince(attachment, uid, node, bootID, heard, silent)
+func (v *view) BootedSince(attachment, uid string, node *corev1.Node, heard, silent bool) (before string, since bool) {
+	return v.order.BootedSince(attachment, uid, node, heard, silent)
 }
 
 func (v *view) Forced(_, uid, bootID string) *fence.Forced {
