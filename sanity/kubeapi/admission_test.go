@@ -132,11 +132,11 @@ func applyPolicies(ctx context.Context) error {
 		}
 	}
 	names = strings.NewReplacer("${NAMESPACE}", "storage", "${SERVICE_ACCOUNT}", "other-controller", "${DRIVER}", "other.example.com")
-	if err := applySome(ctx, policyFolder+"writers.yaml", names, "csi-fencepost-writer-other.example.com"); err != nil {
+	if err := applySome(ctx, policyFolder+"writers.yaml", names, "csi-fencepost-writer-of-other.example.com"); err != nil {
 		return err
 	}
 	names = strings.NewReplacer("${NAMESPACE}", "storage", "${SERVICE_ACCOUNT}", "san-controller", "${DRIVER}", sanDriver)
-	if err := applySome(ctx, policyFolder+"writers.yaml", names, "csi-fencepost-writer-"+sanDriver, "csi-fencepost-fencer-of-"+sanDriver); err != nil {
+	if err := applySome(ctx, policyFolder+"writers.yaml", names, "csi-fencepost-writer-of-"+sanDriver, "csi-fencepost-fencer-of-"+sanDriver); err != nil {
 		return err
 	}
 	return inForce(ctx)

@@ -39,8 +39,7 @@ func newPolicedRig(t *testing.T, name string) *policedRig {
 	t.Helper()
 	// It writes no record of the nodes that the tests beside it taint.
 	r := newRigOn(t, policed, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}"})
-	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
-	must(t, err)
+	r.writer("csi-fencepost-writer-of-")
 	p := &policedRig{r, r.start("fp")}
 	r.proxy = r.dial("fp")
 	return p

@@ -240,7 +240,7 @@ const allOfIt = "admission: {ledger: true, nodes: true, records: true, taint: tr
 const (
 	enforces      = "clusterrolebinding csi-fencepost-enforce-array.example.com"
 	guards        = "clusterrolebinding csi-fencepost-guard-array.example.com"
-	writesLedgers = "clusterrolebinding csi-fencepost-writer-array.example.com"
+	writesLedgers = "clusterrolebinding csi-fencepost-writer-of-array.example.com"
 	configures    = "configmap csi-fencepost-array.example.com"
 	sharedRole    = "clusterrole csi-fencepost-enforce"
 	ofRecords     = "namespace csi-fencepost"
@@ -313,7 +313,20 @@ func (r *releases) lives() {
 	if r.may("list"); r.allowed("patch") {
 		r.Error("in mode Observe the sidecar may write ledgers")
 	}
-	if said := r.do(arrayIn(config.Enforce, allOfIt), "upgrade", "fence", r.chart, "--namespace=ops", "-f=-"); strings.Contains(said, "LEFT OVER") {
+	// A chart of before gave each driver the ledgers of all, and keeps that.
+	const before = "csi-fencepost-writer-array.example.com"
+	_, err := r.client.RbacV1().ClusterRoleBindings().Create(r.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: before, Labels: map[string]string{"csi-fencepost.io/driver": "array.example.com"}, Annotations: map[string]string{
+			"helm.sh/resource-policy": "keep", "meta.helm.sh/release-name": "fence", "meta.helm.sh/release-namespace": "ops"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "csi-fencepost-writer"},
+	}, metav1.CreateOptions{})
+	must(r.T, err)
+	enforce := []string{"upgrade", "fence", r.chart, "--namespace=ops", "-f=-"}
+	if said := r.do(arrayIn(config.Enforce, allOfIt), enforce...); strings.Contains(said, "LEFT OVER") || !strings.Contains(said, "TOO MUCH") || !strings.Contains(said, "kubectl delete clusterrolebinding "+before+"\n") {
+		r.Errorf("a right to all ledgers is too much, and nothing is left over:\n%s", said)
+	}
+	r.delete("kubectl delete clusterrolebinding " + before)
+	if said := r.do(arrayIn(config.Enforce, allOfIt), enforce...); strings.Contains(said, "LEFT OVER") || strings.Contains(said, "TOO MUCH") {
 		r.Errorf("nothing is left over:\n%s", said)
 	}
 	r.may("patch")

@@ -51,45 +51,45 @@ var chartCases = map[string]struct {
 	without string
 }{
 	"Observe": {values: arrayIn(config.Observe), inject: inject.Options{Mode: config.Observe}},
-	"Enforce": {values: arrayIn(config.Enforce), inject: inject.Options{Mode: config.Enforce}, writers: []string{"writer"}},
+	"Enforce": {values: arrayIn(config.Enforce), inject: inject.Options{Mode: config.Enforce}, writers: []string{"writer-of", "provisioner-of"}},
 	"the pod fences": {
 		values:  arrayIn(config.Enforce, "  config: {"+cutsBoth+"}\n"),
 		inject:  inject.Options{Config: []byte(head + cutsBoth)},
-		writers: []string{"writer", "fencer"},
+		writers: []string{"writer-of", "provisioner-of", "fencer"},
 	},
 	"the pod cuts the storage": {
 		values:  arrayIn(config.Enforce, "  config: {"+cutsStorage+"}\n"),
 		inject:  inject.Options{Config: []byte(head + cutsStorage)},
-		writers: []string{"writer", "fencer-of"},
+		writers: []string{"writer-of", "provisioner-of", "fencer-of"},
 	},
 	"no kubelet is asked": {
 		values:  arrayIn(config.Enforce, "  config: {evidence: {kubelet: false}}\n"),
 		inject:  inject.Options{Config: []byte(head + "evidence: {kubelet: false}\n")},
-		writers: []string{"writer"},
+		writers: []string{"writer-of", "provisioner-of"},
 		without: "csi-fencepost-kubelet",
 	},
 	"the pod moves pods": {
 		values:  arrayIn(config.Enforce, "  config: {failover: {enabled: true}}\n"),
 		inject:  inject.Options{Mode: config.Enforce, Failover: inject.InPod},
-		writers: []string{"writer"},
+		writers: []string{"writer-of", "provisioner-of"},
 	},
 	"a Deployment of its own moves pods": {
 		values:  arrayIn(config.Enforce, "failover: {enabled: true}\nimage: {repository: csi-fencepost}\n"),
 		inject:  inject.Options{Mode: config.Enforce, Failover: inject.Apart},
-		writers: []string{"writer", "apart-writer"},
+		writers: []string{"writer-of", "provisioner-of", "apart-writer"},
 		more:    []string{"failover/config.yaml"},
 	},
 	// The pod vouches for its storage fences alone, and asks the Deployment for the power.
 	"a Deployment of its own cuts the power, and the pod the storage": {
 		values:  arrayIn(config.Enforce, "  config: {failover: {enabled: true}, "+cutsStorage+"}\nfailover: {enabled: true}\nimage: {repository: csi-fencepost}\n"),
 		inject:  inject.Options{Config: []byte(head + "failover: {enabled: true}\n" + strings.Replace(cutsStorage, "{", "{apart: true, ", 1)), Failover: inject.Apart},
-		writers: []string{"writer", "fencer-of", "apart-writer"},
+		writers: []string{"writer-of", "provisioner-of", "fencer-of", "apart-writer"},
 		more:    []string{"failover/config.yaml"},
 	},
 	"metrics over TLS": {
 		values:  arrayIn(config.Enforce, "  httpAuthorization: true\n"),
 		inject:  inject.Options{Mode: config.Enforce, TLSSecret: "tls"},
-		writers: []string{"writer"},
+		writers: []string{"writer-of", "provisioner-of"},
 	},
 }
 
@@ -153,7 +153,7 @@ func withShared(t *testing.T, all []*unstructured.Unstructured) []*unstructured.
 			o := objects(t, []byte(document))[0]
 			shared := !strings.Contains(o.GetName(), "$")
 			if file == "admission/writers.yaml" {
-				shared = o.GetName() == "csi-fencepost-writer" || o.GetName() == "csi-fencepost-fencer"
+				shared = o.GetName() == "csi-fencepost-fencer"
 			}
 			if shared && !have[chartKey(o)] {
 				all = append(all, o)
@@ -235,7 +235,11 @@ func writersOf(t *testing.T, names []string) []byte {
 			}
 		}
 	}
-	if len(all) != 2*len(names) {
+	want := 2 * len(names)
+	if slices.Contains(names, "provisioner-of") {
+		want-- // people bind it
+	}
+	if len(all) != want {
 		t.Fatalf("%d objects for %q, want a role and a binding each", len(all), names)
 	}
 	return []byte(strings.Join(all, "---\n"))

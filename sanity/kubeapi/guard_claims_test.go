@@ -331,8 +331,7 @@ func TestWhoeverMakesFencingObjectsTakesNoVolumeFromItsHolder(t *testing.T) {
 // is off, also with the policies in force; of one that renews its lease he says nothing, however often he does.
 func TestWhoeverMakesRemediationsThatAreBelievedSaysThatASilentNodeIsOff(t *testing.T) {
 	r := newRigOn(t, policed, "remediated", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false, fenceAgentsRemediation: true, selfNodeRemediation: true}"})
-	_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
-	r.must(err)
+	r.writer("csi-fencepost-writer-of-")
 	target, far, self := r.node("target"), remediation.at(policed), selfRemediation.at(policed)
 	claims := map[customKind]fields{
 		far:  {"conditions": []any{fields{"type": "FenceAgentActionSucceeded", "status": "True", "reason": "FenceAgentSucceeded"}}},

@@ -62,8 +62,9 @@ func state(s fence.State) func(ledger.Entry, *node, string) []ledger.Entry {
 }
 
 // forgedLedgers has the ledgers of volumes in use forged in place by that account, and fails where one of
-// them is unpublished from its holder, or published elsewhere.
-func forgedLedgers(r *rig, by kubernetes.Interface) {
+// them is unpublished from its holder, or published elsewhere, but for what it takes by that. Where
+// barred, it is refused, and takes nothing.
+func forgedLedgers(r *rig, by kubernetes.Interface, barred bool) {
 	r.t.Helper()
 	other, target := r.node("other"), r.node("target")
 	all := map[string]*usedBy{}
@@ -94,13 +95,18 @@ func forgedLedgers(r *rig, by kubernetes.Interface) {
 		}
 		l := r.readLedger(u.Volume)
 		l.Holders = forgeries[what](*l.Get(u.holder.id), other, under)
-		allowed(r.t, "it forges a ledger", annotateAs(r.ctx(), by, u.Name, l.String()))
+		err := annotateAs(r.ctx(), by, u.Name, l.String())
+		if barred {
+			notIts(r.t, "it forges a ledger", r.Driver, err)
+		} else {
+			allowed(r.t, "it forges a ledger", err)
+		}
 	}
 	r.settle()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		u := all[name]
 		life, what, _ := strings.Cut(name, "-")
-		if slices.Contains(takenByForgery[life], what) {
+		if !barred && slices.Contains(takenByForgery[life], what) {
 			if err := r.publish(u.Handle, target); err != nil {
 				r.t.Errorf("%s: %v", name, err)
 			}
@@ -123,14 +129,14 @@ func forgedLedgers(r *rig, by kubernetes.Interface) {
 // (TestAForgedLedgerTakesAVolumeThatIsBeingDetachedOrWhoseNodeIsGone), and no more.
 func TestWhoeverForgesALedgerTakesWhatIsBeingDetachedOrWhoseNodeIsGone(t *testing.T) {
 	r := newRig(t, "ledger-forger", bed.StageOptions{})
-	forgedLedgers(r, r.Client)
+	forgedLedgers(r, r.Client, false)
 }
 
-// With the policies in force another driver's sidecar may write a ledger (guardOnly). It takes the
-// same by that.
-func TestADriversPodThatForgesAnothersLedgerTakesWhatIsBeingDetachedOrWhoseNodeIsGone(t *testing.T) {
+// With the policies in force another driver's pod, whose sidecar may write ledgers of its own driver's
+// volumes (guardOnly), forges none, and takes nothing.
+func TestADriversPodForgesNoLedgerOfAnotherDriversVolume(t *testing.T) {
 	r := newPolicedRig(t, "ledger-forged")
-	forgedLedgers(r.rig, guardOnly)
+	forgedLedgers(r.rig, guardOnly, true)
 }
 
 // What the agents read as off, and said so to who asked, is of one machine, in one boot, of which nothing is heard:
@@ -149,11 +155,9 @@ func TestAnAnswerAboutPowerIsNotBelievedOnceTheNodeWasBack(t *testing.T) {
 		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, nodeParameters: {plug: {" +
 		strings.TrimSuffix(plugsOf, ", ") + "}}}}]}]}"})}
 	plugs := answers.Plugs("fence_bmc")
-	for of, roles := range map[*rig][]string{r: {"csi-fencepost-writer"}, answers: {"csi-fencepost-writer", "csi-fencepost-fencer"}} {
-		for _, role := range roles {
-			_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo(role, "system:serviceaccount:"+of.Name+":"+account), metav1.CreateOptions{})
-			r.must(err)
-		}
+	r.writer("csi-fencepost-writer-of-")
+	answers.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-")
+	for _, of := range []*rig{r, answers} {
 		of.start("fp")
 	}
 	r.proxy = r.dial("fp")

@@ -27,7 +27,7 @@ func TestALiftAfterABootOpensWhatOthersCutAndEndsTheFenceOfAnotherDriver(t *test
 		Config: "evidence: {outOfServiceTaint: false}\nfailover: {enabled: true}\n" +
 			"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
 	names := strings.NewReplacer("${NAMESPACE}", r.Name, "${SERVICE_ACCOUNT}", account, "${DRIVER}", r.Driver)
-	must(t, applySome(t.Context(), policyFolder+"writers.yaml", names, "csi-fencepost-writer-"+r.Driver, "csi-fencepost-fencer-of-"+r.Driver))
+	must(t, applySome(t.Context(), policyFolder+"writers.yaml", names, "csi-fencepost-writer-of-"+r.Driver, "csi-fencepost-fencer-of-"+r.Driver))
 	at := func(name string, addresses ...string) *node {
 		t.Helper()
 		n := r.node(name)

@@ -35,10 +35,7 @@ func TestADriversPodThatHoldsANodesLockKeepsOthersFromFencingItForAsLong(t *test
 	r := newRigOn(t, policed, "locked", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
 		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, " +
 		"nodeParameters: {plug: {locked-held: held, locked-ever: ever, locked-unplugged: unplugged}}}}]}]}"})
-	for _, role := range []string{"csi-fencepost-writer", "csi-fencepost-fencer"} {
-		_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), bindingTo(role, "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
-		must(t, err)
-	}
+	r.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-")
 	plugs := r.Plugs("fence_bmc")
 	r.start("fp")
 	r.proxy = r.dial("fp")
@@ -379,8 +376,7 @@ func TestAForgedAnswerAboutPowerCountsOnlyWithoutThePolicies(t *testing.T) {
 			r := newRigOn(t, server, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
 			forger, fences := clientOf(t, r.ServiceAccountKubeconfig()), r.Client
 			if server == policed {
-				_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo("csi-fencepost-writer", "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
-				r.must(err)
+				r.writer("csi-fencepost-writer-of-")
 				fences = sidecar
 			}
 			r.start("fp")
@@ -470,11 +466,9 @@ func TestADriversPodThatTakesQuestionsAwayKeepsVolumesWaiting(t *testing.T) {
 	r.must(os.WriteFile(answers.Socket("agents/fence_bmc"), []byte(strings.Replace(string(agent), "state=$(cat", "sleep 1\nstate=$(cat", 1)), 0o755))
 	r.must(plugs.Set(runs.name, true))
 	r.must(plugs.Set(off.name, false))
-	for of, roles := range map[*rig][]string{r: {"csi-fencepost-writer"}, answers: {"csi-fencepost-writer", "csi-fencepost-fencer"}} {
-		for _, role := range roles {
-			_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(r.ctx(), bindingTo(role, "system:serviceaccount:"+of.Name+":"+account), metav1.CreateOptions{})
-			r.must(err)
-		}
+	r.writer("csi-fencepost-writer-of-")
+	answers.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-")
+	for _, of := range []*rig{r, answers} {
 		of.start("fp")
 	}
 	r.proxy = r.dial("fp")

@@ -27,7 +27,7 @@ type podToken struct {
 // driversPod has the token of the rig's own driver.
 func (r *rig) driversPod() *podToken {
 	r.t.Helper()
-	r.writer("csi-fencepost-writer-")
+	r.writer("csi-fencepost-writer-of-")
 	return &podToken{r, clientOf(r.t, r.ServiceAccountKubeconfig())}
 }
 
@@ -202,7 +202,7 @@ func TestAWitnessOfWhichNobodyVouchesLiftsNoFence(t *testing.T) {
 	r := newRigOn(t, policed, "unwitnessed", bed.StageOptions{Failover: true, Array: func(s *array.Switches) { s.NetworkFence = true },
 		Config: "evidence: {outOfServiceTaint: false}\nfailover: {enabled: true}\n" +
 			"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: array, timeout: 5s, csiAddons: {}}]}]}"})
-	r.writer("csi-fencepost-writer-", "csi-fencepost-fencer-of-")
+	r.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-of-")
 	another := &podToken{r, guardOnly} // the pod of a driver without fence agents
 	a := (&addressed{rig: r}).configured("operators.yaml", r.Options.Config)
 	n := a.at("n", address)

@@ -41,10 +41,7 @@ func newClaimsBy(t *testing.T, name, parameter string, plugs ...string) *claims 
 	// It writes no record of the nodes that the tests beside it taint.
 	r := newRigOn(t, policed, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
 		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, " + parameter + "}}]}]}"})
-	for _, role := range []string{"csi-fencepost-writer", "csi-fencepost-fencer"} {
-		_, err := policed.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), bindingTo(role, "system:serviceaccount:"+r.Name+":"+account), metav1.CreateOptions{})
-		must(t, err)
-	}
+	r.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-")
 	c := &claims{rig: r, plugs: r.Plugs("fence_bmc"), by: parameter, names: plugs}
 	c.on()
 	c.guard = r.start("fp")

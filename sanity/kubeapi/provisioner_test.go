@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 	"github.com/csi-fencepost/csi-fencepost/sanity/controlplane"
@@ -153,4 +154,28 @@ func TestARealProvisionerDeletesWhatNobodyHoldsAndNoMoreThanItsDriverLets(t *tes
 		t.Errorf("its ledger was %s\nand is %s", was, now)
 	}
 	p.wantCalls(held.Handle, "publish "+n.id)
+}
+
+// A provisioner takes a PersistentVolume for its own by an annotation, which whoever may patch it writes; its
+// driver knows no such volume, and says that it is deleted. The policy goes by the volume's source, and so
+// keeps one of another driver's that is held.
+func TestARealProvisionerDeletesNoVolumeOfAnotherDriverThatIsHeld(t *testing.T) {
+	p := newProvisioned(t, "misled")
+	pvs := policed.admin.CoreV1().PersistentVolumes()
+	for name, text := range map[string]string{"misled-free": ledgerNaming("h"), "misled-held": ledgerNaming("h", stateOf(fence.Held))} {
+		pv := policedVolume(name)
+		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+		pv, err := pvs.Create(p.ctx(), pv, metav1.CreateOptions{})
+		p.must(err)
+		p.must(annotateAs(p.ctx(), policed.admin, name, on(pv, text)))
+		_, err = stranger.CoreV1().PersistentVolumes().Patch(p.ctx(), name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"pv.kubernetes.io/provisioned-by":%q}}}`, p.Driver), metav1.PatchOptions{})
+		allowed(t, "a stranger says whose it is", err)
+		p.phase(name, corev1.VolumeReleased)
+	}
+	deleted := func(name string) bool {
+		pv, err := pvs.Get(p.ctx(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && pv.DeletionTimestamp != nil
+	}
+	p.WaitFor(30*time.Second, "it deletes the one that nobody holds", func() bool { return deleted("misled-free") })
+	p.Never(5*time.Second, "it deletes the one that is held", func() bool { return deleted("misled-held") })
 }

@@ -405,6 +405,13 @@ func TestWhatIsFound(t *testing.T) {
 		"rights of a version before": {"", withoutKubelets, nil, LookAt, block, "kubelets are not asked (evidence.kubelet): its account may not have tokens of csi-fencepost/csi-fencepost-kubelet made", "yes"},
 		"failover without its":       {"failover: {enabled: true}\n", deploy.Enforce, nil, Broken, block, "may not patch nodes, nor delete pods", "yes"},
 		"a policy without a writer":  {"", deploy.Enforce, func(w *world, _ *corev1.Pod) { w.policies("csi-fencepost-ledger") }, Broken, block, "may not write ledgers.csi-fencepost.io", "yes"},
+		"a writer of all ledgers": {"", deploy.Enforce, func(w *world, _ *corev1.Pod) {
+			w.policies("csi-fencepost-ledger")
+			w.rights(func(n deploy.Names) ([]byte, error) {
+				text, err := writers(t)(n)
+				return bytes.ReplaceAll(text, []byte(`  resourceNames: ["`+n.Driver+"\"]\n"), nil), err
+			}, deploy.Names{Namespace: "storage", ServiceAccount: "block-controller", Driver: block})
+		}, LookAt, block, "storage/block-controller may write the ledgers of all drivers", "yes"},
 		"nobody moves pods":          {"", deploy.Enforce, nil, LookAt, block, "nobody moves the pods of a dead node", "yes"},
 		"apart, and it is not there": {"fencing: {apart: true}\n", deploy.Enforce, nil, Broken, block, "no csi-fencepost failover runs", "yes"},
 		"no configuration":           {"mode: Maybe\n", deploy.Enforce, nil, LookAt, block, "its configuration could not be read, the defaults are taken", "yes"},

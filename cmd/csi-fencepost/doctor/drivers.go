@@ -424,6 +424,10 @@ func (d *doctoring) lookAtRights(p *process, about string, reads bool) {
 	if p.Lacks = append([]string{}, sidecar.RightsInWords(lacks)...); len(lacks) > 0 {
 		d.add(Broken, about, fmt.Sprintf("its account %s may not %s, which mode %s needs (deploy/rbac, deploy/admission/writers.yaml)", accountOf(p.pod), strings.Join(p.Lacks, ", nor "), p.Mode), next)
 	}
+	allLedgers := authorizationv1.ResourceAttributes{Verb: "write", Group: "csi-fencepost.io", Resource: "ledgers"}
+	if p.driver != "" && slices.Contains(d.Policies, Policy{policyPrefix + "ledger", true}) && len(d.rbac.lacks(accountOf(p.pod), []authorizationv1.ResourceAttributes{allLedgers})) == 0 {
+		d.add(LookAt, about, fmt.Sprintf("its account %s may write the ledgers of all drivers, and so take their volumes: its own driver's are enough (deploy/admission/writers.yaml)", accountOf(p.pod)), "kubectl get clusterrolebindings -o wide | grep "+printable.Word(accountOf(p.pod).String()))
+	}
 	token := authorizationv1.ResourceAttributes{Namespace: p.config.Fencing.Namespace, Verb: "create", Resource: "serviceaccounts/token", Name: deploy.KubeletAccount}
 	asks := p.driver != "" && p.config.Mode == config.Enforce && p.config.Evidence.Kubelet
 	if asks && len(d.rbac.lacks(accountOf(p.pod), []authorizationv1.ResourceAttributes{token})) > 0 {

@@ -54,7 +54,7 @@ rbac/namespace.yaml rbac/observe.yaml
 
 {{- /* Whether an object of admission/writers.yaml, by its name in that file, is for a driver's sidecar that does so. */ -}}
 {{- define "csi-fencepost.writes" -}}
-{{- if hasPrefix "csi-fencepost-writer" .name -}}true
+{{- if or (hasPrefix "csi-fencepost-writer-of-" .name) (hasPrefix "csi-fencepost-provisioner-of-" .name) -}}true
 {{- else if hasPrefix "csi-fencepost-fencer-of-" .name -}}{{ ternary "true" "" (and .does.storage (not .does.power)) }}
 {{- else if hasPrefix "csi-fencepost-fencer" .name -}}{{ ternary "true" "" .does.power }}
 {{- end -}}
@@ -93,7 +93,7 @@ of another release may need more, and a role that nobody is bound to is nobody's
 {{- range $file := list "rbac/namespace.yaml" "rbac/observe.yaml" "rbac/enforce.yaml" "rbac/kubelet.yaml" "rbac/failover.yaml" "rbac/authorization.yaml" "admission/writers.yaml" -}}
 {{- range include "csi-fencepost.file" (dict "root" $root "file" $file) | splitList "---\n" -}}
 {{- $object := fromYaml . -}}
-{{- if ternary (has $object.metadata.name (list "csi-fencepost-writer" "csi-fencepost-fencer")) (not (contains "${DRIVER}" $object.metadata.name)) (eq $file "admission/writers.yaml") -}}
+{{- if ternary (eq $object.metadata.name "csi-fencepost-fencer") (not (contains "${DRIVER}" $object.metadata.name)) (eq $file "admission/writers.yaml") -}}
 {{- $objects = append $objects $object -}}
 {{- end -}}
 {{- end -}}{{- end -}}
@@ -236,14 +236,15 @@ in csi-fencepost-guard-DRIVER too, which is kept: a sidecar that still runs in E
 {{- range $file := include "csi-fencepost.files" . | splitList " " -}}
 {{- range include "csi-fencepost.file" (dict "root" $root "file" $file) | splitList "---\n" -}}
 {{- $name := (fromYaml .).metadata.name -}}
+{{- $binds := and (contains "${SERVICE_ACCOUNT}" .) (hasKey (fromYaml .) "subjects") -}}{{- /* not what tells of it alone */ -}}
 {{- $wanted := contains "${DRIVER}" $name -}}
 {{- if and $wanted (eq $file "admission/writers.yaml") -}}
 {{- $wanted = include "csi-fencepost.writes" (dict "name" $name "does" $does) -}}
 {{- end -}}
-{{- if contains "${SERVICE_ACCOUNT}" . -}}{{- $wanted = and $wanted $accounts -}}{{- end -}}
+{{- if $binds -}}{{- $wanted = and $wanted $accounts -}}{{- end -}}
 {{- if $wanted -}}
 {{- $object := . | replace "${DRIVER}" $driver.name | replace "${NAMESPACE}" $driver.namespace | fromYaml -}}
-{{- if contains "${SERVICE_ACCOUNT}" . -}}{{- $_ := set $object "subjects" $accounts -}}{{- end -}}
+{{- if $binds -}}{{- $_ := set $object "subjects" $accounts -}}{{- end -}}
 {{- $sign := and (eq $file "rbac/enforce.yaml") (eq $object.kind "ClusterRoleBinding") -}}
 {{- include "csi-fencepost.object" (dict "root" $root "driver" $driver "object" (deepCopy $object) "kept" (not $sign)) -}}
 {{- if $sign -}}
@@ -370,7 +371,7 @@ agents, once its pod is started again. What a field is without being named count
 {{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "").items | default list -}}
 {{- $name := .metadata.name -}}
 {{- if hasPrefix "csi-fencepost-enforce-" $name -}}{{- $guards = append $guards (trimPrefix "csi-fencepost-enforce-" $name) -}}
-{{- else if hasPrefix "csi-fencepost-writer-" $name -}}{{- $writers = append $writers (trimPrefix "csi-fencepost-writer-" $name) -}}
+{{- else if hasPrefix "csi-fencepost-writer-" $name -}}{{- $writers = append $writers (trimPrefix "csi-fencepost-writer-" $name | trimPrefix "of-") -}}
 {{- end -}}
 {{- end -}}
 {{- $lacking := list -}}
