@@ -37,7 +37,7 @@ func Agent() *contract.Agent {
 			{Name: "tenant_id", Help: "The tenant of client_id."},
 			{Name: "client_id", Help: "The application, or the managed identity."},
 			{Name: "client_secret", Secret: true, Help: "The application's secret."},
-			{Name: "federated_token_file", Help: "A token that stands for the secret (AKS workload identity: /var/run/secrets/azure/tokens/azure-identity-token)."},
+			{Name: "federated_token_file", SecretFile: true, Help: "A token that stands for the secret (AKS workload identity: /var/run/secrets/azure/tokens/azure-identity-token)."},
 			{Name: "endpoint", Default: "https://management.azure.com", Help: "Azure Resource Manager; in China https://management.chinacloudapi.cn, for the US government https://management.usgovcloudapi.net."},
 			{Name: "authority", Default: cloud.AzurePublic.ActiveDirectoryAuthorityHost, Help: "Who gives tokens: in China https://login.chinacloudapi.cn, for the US government https://login.microsoftonline.us."},
 		},
@@ -52,7 +52,7 @@ type subscription struct {
 
 var isUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-func open(_ context.Context, v contract.Values) (contract.Platform, error) {
+func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 	if !isUUID.MatchString(v["subscription"]) {
 		return nil, fmt.Errorf("parameter subscription: %q is no subscription's ID", v["subscription"])
 	}
@@ -60,7 +60,7 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := credential(v)
+	who, err := credential(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -76,13 +76,13 @@ func open(_ context.Context, v contract.Values) (contract.Platform, error) {
 	return &subscription{v["subscription"], api}, nil
 }
 
-func credential(v contract.Values) (azcore.TokenCredential, error) {
+func credential(ctx context.Context, v contract.Values) (azcore.TokenCredential, error) {
 	authority, err := trust.Endpoint(v, "authority")
 	if err != nil {
 		return nil, err
 	}
 	tenant, client, secret, file := v["tenant_id"], v["client_id"], v["client_secret"], v["federated_token_file"]
-	o := azcore.ClientOptions{Transport: trust.ForTokens(), Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: authority}}
+	o := azcore.ClientOptions{Transport: trust.ForTokens(ctx), Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: authority}}
 	// Whoever names another authority has it that it is one.
 	private := authority+"/" != cloud.AzurePublic.ActiveDirectoryAuthorityHost
 	switch {

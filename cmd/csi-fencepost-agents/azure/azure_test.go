@@ -255,6 +255,43 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// Whoever gives tokens may quote by what they were asked for, and what is wrong with an answer is no
+// reason to show the token in it.
+func TestNoErrorShowsByWhatATokenIsAskedForOrTheToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("token-of-the-pod\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		code         int
+		answer, says string
+	}{
+		"it quotes what it refuses": {http.StatusUnauthorized, `{"error": "invalid_client", "error_description": "AADSTS50027: token-of-the-pod is no JWT"}`, "AADSTS50027"},
+		"an answer with a fault":    {http.StatusOK, `{"access_token": "secret-of-the-app", "token_type": "Bearer", "expires_in": [1]}`, "expires_in"},
+	} {
+		mux := http.NewServeMux()
+		server := httptest.NewUnstartedServer(mux)
+		mux.HandleFunc("GET /"+tenant+"/v2.0/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+			at := server.URL + "/" + tenant
+			_ = json.NewEncoder(w).Encode(map[string]string{"issuer": at + "/v2.0", "authorization_endpoint": at + "/oauth2/v2.0/authorize", "token_endpoint": at + "/oauth2/v2.0/token"})
+		})
+		mux.HandleFunc("POST /"+tenant+"/oauth2/v2.0/token", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(c.code)
+			fmt.Fprint(w, c.answer)
+		})
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+		server.StartTLS()
+		w := world(t)
+		delete(w.Parameters, "client_secret")
+		w.Parameters["authority"], w.Parameters["federated_token_file"] = server.URL, file
+		got := agenttest.Run(t, w.Agent, "status", w.Parameters)
+		server.Close()
+		if got.Code != 1 || !strings.Contains(got.Err, c.says) || strings.Contains(got.Err, "token-of") || strings.Contains(got.Err, "secret-of") {
+			t.Errorf("%s: exit %d, %s", name, got.Code, got.Err)
+		}
+	}
+}
+
 // Without an application they are those of the machine.
 func TestTheManagedIdentityIsUsed(t *testing.T) {
 	for client, want := range map[string]int{"identity-1": 2, "identity-2": 1} {

@@ -23,6 +23,9 @@
 // which the platform itself knows the machine: package fence/agent/program holds
 // these lines against the node.
 //
+// No error shows a parameter that is a secret, what a file holds that names one, or a token that
+// was fetched by them and sent through package trust, also where the platform quotes it.
+//
 // Off is sent as the hardest off of the platform, and exits with 0 only once the machine
 // reads off. All ends with the parameter timeout.
 //

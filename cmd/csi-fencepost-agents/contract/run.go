@@ -72,8 +72,9 @@ func (p *Program) usage(out io.Writer) {
 
 func (p *Program) run(ctx context.Context, a *Agent, args []string) (code int) {
 	var v Values
+	more := &fetched{}
 	fail := func(err error, v Values) int {
-		fmt.Fprintf(p.Stderr, "%s%s: %s\n", prefix, a.Name, a.strike(err.Error(), v))
+		fmt.Fprintf(p.Stderr, "%s%s: %s\n", prefix, a.Name, a.strike(err.Error(), v, more.list()))
 		return exitError
 	}
 	// Go ends a program that panics with 2, which is off.
@@ -107,7 +108,7 @@ func (p *Program) run(ctx context.Context, a *Agent, args []string) (code int) {
 	if err != nil {
 		return fail(err, v)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("the time (timeout=%s) is over", v[timeout]))
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, fetchedKey{}, more), within, fmt.Errorf("the time (timeout=%s) is over", v[timeout]))
 	defer cancel()
 	code, err = p.act(ctx, a, action, v)
 	if err != nil {

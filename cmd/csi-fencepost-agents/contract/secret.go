@@ -1,11 +1,13 @@
 package contract
 
 import (
+	"context"
 	"encoding/base64"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -30,10 +32,33 @@ func Shortened(text string, ended bool) string {
 	return strings.TrimSuffix(text[:min(len(text), most)], cut) + cut
 }
 
+// Hide has no error of this run show these secrets, which are no parameters: tokens that were fetched.
+func Hide(ctx context.Context, secrets ...string) {
+	if h, ok := ctx.Value(fetchedKey{}).(*fetched); ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.all = append(h.all, secrets...)
+	}
+}
+
+type fetchedKey struct{}
+
+// fetched are the secrets of a run that are no parameters.
+type fetched struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (f *fetched) list() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.all)
+}
+
 // strike takes the secrets, and what is left of one that was cut in two, out of a text that it makes
 // plain, by which one may appear.
-func (a *Agent) strike(text string, v Values) string {
-	secrets := a.secrets(v)
+func (a *Agent) strike(text string, v Values, fetched []string) string {
+	secrets := a.secrets(v, fetched)
 	text = struck(text, secrets)
 	if len(text) > maxMessage {
 		text = text[:maxMessage] + cut
@@ -43,10 +68,18 @@ func (a *Agent) strike(text string, v Values) string {
 
 // secrets are the values that are never shown, also as they are written elsewhere: in a form, a path,
 // JSON, or the header of a login. The longest come first: one may be part of another.
-func (a *Agent) secrets(v Values) (all []string) {
+func (a *Agent) secrets(v Values, values []string) (all []string) {
 	for _, one := range a.all() {
-		value := v[one.Name]
-		if !one.Secret || value == "" {
+		switch {
+		case one.Secret:
+			values = append(values, v[one.Name])
+		case one.SecretFile:
+			text, _ := readSecret(v[one.Name]) // what cannot be read was not sent
+			values = append(values, text)
+		}
+	}
+	for _, value := range values {
+		if value == "" {
 			continue
 		}
 		quoted := strconv.Quote(value)

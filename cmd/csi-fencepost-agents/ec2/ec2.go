@@ -52,9 +52,9 @@ func Agent() *contract.Agent {
 			{Name: "secret_key", Env: "AWS_SECRET_ACCESS_KEY", Secret: true, Help: "The access key."},
 			{Name: "session_token", Env: "AWS_SESSION_TOKEN", Secret: true, Help: "Goes with an access key that ends."},
 			{Name: "role_arn", Env: "AWS_ROLE_ARN", Help: "The role to take with web_identity_token_file (EKS: IAM roles for service accounts)."},
-			{Name: "web_identity_token_file", Env: "AWS_WEB_IDENTITY_TOKEN_FILE", Help: "A file with the token for that role, on EKS /var/run/secrets/eks.amazonaws.com/serviceaccount/token."},
+			{Name: "web_identity_token_file", SecretFile: true, Env: "AWS_WEB_IDENTITY_TOKEN_FILE", Help: "A file with the token for that role, on EKS /var/run/secrets/eks.amazonaws.com/serviceaccount/token."},
 			{Name: "container_credentials_full_uri", Env: "AWS_CONTAINER_CREDENTIALS_FULL_URI", Help: "EKS Pod Identity: http://169.254.170.23/v1/credentials."},
-			{Name: "container_authorization_token_file", Env: "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", Help: "EKS Pod Identity: /var/run/secrets/pods.eks.amazonaws.com/serviceaccount/eks-pod-identity-token."},
+			{Name: "container_authorization_token_file", SecretFile: true, Env: "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", Help: "EKS Pod Identity: /var/run/secrets/pods.eks.amazonaws.com/serviceaccount/eks-pod-identity-token."},
 		},
 		Open: open,
 	}

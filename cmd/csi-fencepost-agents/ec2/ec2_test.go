@@ -281,6 +281,7 @@ func TestCredentialsOfThePod(t *testing.T) {
 	pod := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "token-of-the-pod" {
 			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprintf(w, `{"code": "AccessDenied", "message": "%s is the token of nobody"}`, r.Header.Get("Authorization"))
 			return
 		}
 		fmt.Fprintf(w, `{"AccessKeyId": %q, "SecretAccessKey": %q, "Token": "session-1", "Expiration": %q}`,
@@ -295,11 +296,18 @@ func TestCredentialsOfThePod(t *testing.T) {
 	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 2 {
 		t.Errorf("exit %d, %s", got.Code, got.Err)
 	}
+	// EC2 says of a signature that is wrong what it should have been of, the session's token among it.
+	w.Server.Echo(func(w http.ResponseWriter, credentials string) {
+		refuse(w, http.StatusForbidden, "SignatureDoesNotMatch", "The Canonical String for this request should have been 'POST / x-amz-security-token:session-1' "+credentials)
+	})
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || !strings.Contains(got.Err, "Canonical String") || strings.Contains(got.Err, "session-1") {
+		t.Errorf("exit %d, %s", got.Code, got.Err)
+	}
 	if err := os.WriteFile(token, []byte("token-of-another-pod"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.Parameters["timeout"] = "2"
-	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || strings.Contains(got.Err, "token-of") {
+	if got := agenttest.Run(t, w.Agent, "status", w.Parameters); got.Code != 1 || !strings.Contains(got.Err, "is the token of nobody") || strings.Contains(got.Err, "token-of") {
 		t.Errorf("exit %d, %s", got.Code, got.Err)
 	}
 }

@@ -80,7 +80,7 @@ func open(ctx context.Context, v contract.Values) (contract.Platform, error) {
 // credentials are a key's or a federation's; without text the machine's own.
 func credentials(ctx context.Context, text string) (oauth2.TokenSource, error) {
 	if text == "" {
-		return oauth2.ReuseTokenSource(nil, ofTheMachine{}), nil
+		return oauth2.ReuseTokenSource(nil, ofTheMachine{ctx}), nil
 	}
 	var is struct {
 		Type google.CredentialsType `json:"type"`
@@ -92,7 +92,7 @@ func credentials(ctx context.Context, text string) (oauth2.TokenSource, error) {
 	if is.Type != google.ServiceAccount && is.Type != google.ExternalAccount {
 		return nil, fmt.Errorf("parameter credentials: of type %q, and only %s and %s are taken", is.Type, google.ServiceAccount, google.ExternalAccount)
 	}
-	ctx = context.WithValue(ctx, oauth2.HTTPClient, trust.ForTokens())
+	ctx = context.WithValue(ctx, oauth2.HTTPClient, trust.ForTokens(ctx))
 	c, err := google.CredentialsFromJSONWithType(ctx, []byte(text), is.Type, scope)
 	if err != nil {
 		return nil, fmt.Errorf("parameter credentials: %w", err)
@@ -102,13 +102,13 @@ func credentials(ctx context.Context, text string) (oauth2.TokenSource, error) {
 
 // ofTheMachine asks the metadata service, as google.ComputeTokenSource does, which reads as much as it
 // is given.
-type ofTheMachine struct{}
+type ofTheMachine struct{ run context.Context }
 
-func (ofTheMachine) Token() (*oauth2.Token, error) {
+func (m ofTheMachine) Token() (*oauth2.Token, error) {
 	if !metadata.OnGCE() {
 		return nil, errors.New("this does not run on Compute Engine, whose metadata service gives credentials: name a key's file in the parameter credentials_file")
 	}
-	text, err := metadata.NewClient(trust.ForTokens()).GetWithContext(context.Background(), "instance/service-accounts/default/token?"+url.Values{"scopes": {scope}}.Encode())
+	text, err := metadata.NewClient(trust.ForTokens(m.run)).GetWithContext(context.Background(), "instance/service-accounts/default/token?"+url.Values{"scopes": {scope}}.Encode())
 	if err != nil {
 		return nil, err
 	}

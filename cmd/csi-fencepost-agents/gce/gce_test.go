@@ -310,6 +310,34 @@ func TestATokenWithoutAnEndIsAnError(t *testing.T) {
 	}
 }
 
+// Whoever gives tokens may quote by what they were asked for, and what is wrong with an answer is no
+// reason to show the token in it.
+func TestNoErrorShowsByWhatATokenIsAskedForOrTheToken(t *testing.T) {
+	for name, answers := range map[string]func(w http.ResponseWriter, assertion string){
+		"it quotes what it refuses": func(w http.ResponseWriter, assertion string) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"error": "invalid_grant", "error_description": "the assertion %s is wrong"}`, assertion)
+		},
+		"a refusal with a token": func(w http.ResponseWriter, _ string) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"access_token": "secret-of-the-account", "error": "invalid_scope"}`)
+		},
+	} {
+		var asked string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = r.FormValue("assertion")
+			answers(w, asked)
+		}))
+		w := world(t)
+		w.Parameters["credentials"] = keyFile(t, account, server.URL)
+		got := agenttest.Run(t, w.Agent, "status", w.Parameters)
+		server.Close()
+		if got.Code != 1 || asked == "" || !strings.Contains(got.Err, "invalid_") || strings.Contains(got.Err, asked) || strings.Contains(got.Err, "secret-of") {
+			t.Errorf("%s: exit %d, %s", name, got.Code, got.Err)
+		}
+	}
+}
+
 // The metadata service's words may be a token, in whatever form they are.
 func TestWhatTheMetadataServiceSaysIsNotShown(t *testing.T) {
 	for _, says := range []string{`"secret-of-the-account"`, `{"access_token": "", "x": "secret-of-the-account"}`, `secret-of-the-account`} {

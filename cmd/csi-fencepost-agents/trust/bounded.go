@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,12 +15,13 @@ const MaxAnswer = 64 << 20
 
 // Bounded gives no more of an answer than MaxAnswer: the rest is an error, also for an SDK that reads as
 // much as there is. A refusal that breaks off says so at its end: some
-// SDKs show what came of it, and nothing else.
+// SDKs show what came of it, and nothing else. By what each request says who asks, no error shows.
 func Bounded(by http.RoundTripper) http.RoundTripper { return bounded{by} }
 
 type bounded struct{ by http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	hide(r)
 	res, err := b.by.RoundTrip(r)
 	if err == nil {
 		Bound(res, r.URL.Host)
@@ -67,9 +69,10 @@ type failing struct{ err error }
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // ForTokens is a client for what an SDK fetches credentials by: of the system's authorities, through the
-// environment's proxy. It follows no redirection, for what it sends is a secret.
-func ForTokens() *http.Client {
+// environment's proxy. It follows no redirection, for what it sends is a secret. No error shows that, nor
+// a token of an answer, whatever else is wrong with it: of the run that ctx is of.
+func ForTokens(ctx context.Context) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext // a cloud's metadata are near, or not there
-	return &http.Client{Transport: Bounded(t), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: tokens{ctx, Bounded(t)}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

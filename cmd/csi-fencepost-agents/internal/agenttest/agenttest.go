@@ -61,6 +61,8 @@ type Server struct {
 	refusal  http.Handler
 	times    int
 	said     []string
+	echo     func(http.ResponseWriter, string)
+	echoed   []string
 }
 
 // NewServer serves until the test ends.
@@ -70,6 +72,9 @@ func NewServer(t testing.TB, api http.Handler) *Server {
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refusal := s.next(); refusal != nil {
 			refusal.ServeHTTP(w, r)
+			return
+		}
+		if s.quoted(w, r) {
 			return
 		}
 		noted := &noted{ResponseWriter: w, code: http.StatusOK}
@@ -100,6 +105,41 @@ func (s *Server) Refuse(times int, with http.Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.times, s.refusal = times, with
+}
+
+// Echo answers by with the credentials of each request that has some.
+func (s *Server) Echo(by func(w http.ResponseWriter, credentials string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.echo, s.echoed = by, nil
+}
+
+// Echoed are the credentials that were answered with.
+func (s *Server) Echoed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.echoed
+}
+
+// quoted answers with the request's credentials, where it has some and is to be answered so.
+func (s *Server) quoted(w http.ResponseWriter, r *http.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, name := range []string{"Authorization", "X-Auth-Token", "X-Amz-Security-Token"} {
+		if value := r.Header.Get(name); value != "" {
+			all = append(all, value[strings.LastIndex(value, " ")+1:])
+		}
+	}
+	for _, c := range r.Cookies() {
+		all = append(all, c.Value)
+	}
+	if s.echo == nil || len(all) == 0 {
+		return false
+	}
+	s.echoed = append(s.echoed, all...)
+	s.echo(w, strings.Join(all, " and "))
+	return true
 }
 
 // Requests so far.

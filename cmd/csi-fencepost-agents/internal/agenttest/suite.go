@@ -1,6 +1,7 @@
 package agenttest
 
 import (
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -45,6 +46,7 @@ func Suite(t *testing.T, world func(t testing.TB) *World, states map[string]int)
 	t.Run("not found is an error", func(t *testing.T) { notFoundIsAnError(t, world(t)) })
 	t.Run("a wrong secret is an error and not shown", func(t *testing.T) { wrongSecretIsAnError(t, world(t)) })
 	t.Run("no error shows the beginning of a secret", func(t *testing.T) { nothingOfASecretIsShown(t, world(t)) })
+	t.Run("no error shows what a request said who asks by", func(t *testing.T) { credentialsAreNotShown(t, world(t)) })
 	t.Run("an answer without an end is an error", func(t *testing.T) { endlessIsAnError(t, world(t)) })
 	t.Run("nothing is sent to whoever has another certificate", func(t *testing.T) { othersAreNotAsked(t, world(t)) })
 	t.Run("who is asked too often answers nothing", func(t *testing.T) { throttledIsAnError(t, world(t)) })
@@ -193,6 +195,35 @@ func nothingOfASecretIsShown(t *testing.T, w *World) {
 	for _, n := range []int{2, min(len(secret)-1, 200)} {
 		w.Server.Refuse(-1, quotes(10, secret[:n], false))
 		check("an answer that ends early", n)
+	}
+}
+
+// credentialsAreNotShown: what is sent may be no parameter, as a token that was fetched, and whoever
+// refuses it may quote it, in any of the forms in which these platforms say no.
+func credentialsAreNotShown(t *testing.T, w *World) {
+	for _, form := range []struct {
+		code int
+		text string
+	}{
+		{http.StatusUnauthorized, "%s is wrong"},
+		{http.StatusUnauthorized, `{"error": {"code": "unauthorized", "message": "%s is wrong"}}`},
+		{http.StatusForbidden, "<Response><Errors><Error><Code>SignatureDoesNotMatch</Code><Message>%s is wrong</Message></Error></Errors></Response>"},
+		{http.StatusInternalServerError, `<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/"><Body><Fault><faultcode>Server</faultcode><faultstring>%s is wrong</faultstring></Fault></Body></Envelope>`},
+	} {
+		w.Server.Echo(func(hw http.ResponseWriter, credentials string) {
+			hw.WriteHeader(form.code)
+			fmt.Fprintf(hw, form.text, credentials)
+		})
+		got := Run(t, w.Agent, "status", with(w.Parameters, "timeout", "2"))
+		echoed := w.Server.Echoed()
+		if got.Code != 1 || len(echoed) == 0 {
+			t.Errorf("exit %d, %s; %d credentials came", got.Code, got.Err, len(echoed))
+		}
+		for _, one := range echoed {
+			if strings.Contains(got.Err, one) {
+				t.Errorf("%s is shown: %s", one, got.Err)
+			}
+		}
 	}
 }
 
