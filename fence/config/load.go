@@ -58,6 +58,9 @@ func Parse(text []byte) (*Configuration, error) {
 	if err != nil {
 		return nil, format.Explain(err)
 	}
+	for i, fault := range faults {
+		faults[i] = unknown(fault)
+	}
 	for _, fault := range c.Validate() {
 		faults = append(faults, fault)
 	}
