@@ -33,7 +33,7 @@ const (
 	// waited for.
 	badPatience = 20 * time.Second
 	// leastBadInputs is how many the table has to have.
-	leastBadInputs = 300
+	leastBadInputs = 600
 )
 
 // unclear are words of Go and of its libraries. A person who reads an error does not

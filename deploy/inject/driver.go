@@ -150,7 +150,7 @@ func isDeclared(all []*candidate, name string) error {
 	if _, known := all[0].w.CSIDrivers[name]; known {
 		return nil
 	}
-	return fmt.Errorf("--driver %s: there is no such CSIDriver. %s", name, declared(all))
+	return fmt.Errorf("--driver %q: there is no such CSIDriver. %s", name, declared(all))
 }
 
 // chooseAll names what is left open as it was before, or by the one CSIDriver

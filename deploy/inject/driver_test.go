@@ -79,7 +79,7 @@ func TestEachAttacherIsOfItsOwnDriver(t *testing.T) {
 		"one driver twice": {given: []string{"x-attacher=" + a, "y-attacher=" + a}, input: []string{both},
 			says: "storage/both/x-attacher and storage/both/y-attacher would both be attachers of the driver a.example.com"},
 		"a typo": {given: []string{"a.exmaple.com"}, input: []string{one, csiDriver(a, true), csiDriver(b, false)},
-			says: "--driver a.exmaple.com: there is no such CSIDriver. The CSIDriver objects are a.example.com, b.example.com (attachRequired: false)"},
+			says: `--driver "a.exmaple.com": there is no such CSIDriver. The CSIDriver objects are a.example.com, b.example.com (attachRequired: false)`},
 		"a typo behind a place": {given: []string{"s-attacher=a.exmaple.com"}, input: []string{one, csiDriver(a, true)},
 			says: "there is no such CSIDriver"},
 		"another name than the pod says": {given: []string{b}, input: []string{strings.Replace(one, "driver:v1\n", "driver:v1\n        args: [--drivername=a.example.com]\n", 1)},

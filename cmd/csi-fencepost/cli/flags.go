@@ -41,15 +41,21 @@ func (f *Flags) Parse(args []string) error {
 	case errors.Is(err, pflag.ErrHelp):
 		return &Help{text: f.help + "\n\nFlags:\n" + f.FlagUsages(), flags: f.FlagSet, formats: f.formats}
 	case err != nil:
-		return f.Wrong("%s; csi-fencepost %s --help lists the flags", explainFlag(err), f.Name())
+		return f.Wrong("%s; csi-fencepost %s --help lists the flags", explainFlag(err, f.FlagSet), f.Name())
+	case slices.ContainsFunc(f.Args(), func(arg string) bool { return strings.TrimSpace(arg) == "" }):
+		return f.Wrong("an argument is empty, where a name belongs: is a variable not set? csi-fencepost %s --help says what it takes", f.Name())
 	case len(f.formats) > 0 && !slices.Contains(f.formats, f.format):
 		return f.Wrong("--output is %q: it has to be %s", f.format, alternatives(f.formats))
 	}
 	return nil
 }
 
-// explainFlag says what a flag's value would have to be.
-func explainFlag(err error) string {
+// explainFlag says what a flag's value would have to be, and what a flag that there is not may have meant.
+func explainFlag(err error, set *pflag.FlagSet) string {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		return UnknownFlag(unknown.GetSpecifiedName(), set)
+	}
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
 		if must := MustBe(invalid.GetFlag()); must != "" {
@@ -57,6 +63,16 @@ func explainFlag(err error) string {
 		}
 	}
 	return err.Error()
+}
+
+// UnknownFlag says that a flag is not known, and what it may have meant.
+func UnknownFlag(name string, set *pflag.FlagSet) string {
+	var names []string
+	set.VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
+	if near := Like("--"+name, names); len(near) > 0 {
+		return fmt.Sprintf("unknown flag: --%s; did you mean %s?", name, strings.Join(near, ", "))
+	}
+	return "unknown flag: --" + name
 }
 
 // MustBe says what the value of a flag of that type has to be; empty: its own error says
@@ -69,10 +85,16 @@ func MustBe(flag *pflag.Flag) string {
 		return "it has to be true or false"
 	case "int", "int32", "int64":
 		return "it has to be a whole number"
-	case "uint", "uint32", "Level": // Level is that of the log
+	case "uint", "uint32":
 		return "it has to be a whole number from 0 on"
+	case "Level": // that of the log
+		return "it has to be a whole number from 0 to 2147483647"
 	case "float64":
 		return "it has to be a number"
+	case "stringMap": // that of the labels of a CSI sidecar's Lease
+		return "it has to be key:value, several of them separated by commas, such as app:csi"
+	case "pattern=N,...": // that of the log
+		return "it has to be PATTERN=N, N the -v of the files that match, several of them separated by commas, such as run=4,proxy*=6"
 	}
 	return ""
 }

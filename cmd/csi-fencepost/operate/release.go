@@ -46,7 +46,7 @@ func parseReleaseFlags(args []string) (*releaseFlags, error) {
 	if kind := f.set.Arg(0); kind != "pv" && kind != "persistentvolume" {
 		return nil, f.set.Wrong("%q cannot be released, only pv: csi-fencepost release pv NAME --node NODE --reason TEXT", kind)
 	}
-	if f.node == "" {
+	if strings.TrimSpace(f.node) == "" {
 		return nil, f.set.Wrong("--node is missing: the node that does not use the volume any more")
 	}
 	f.pv = f.set.Arg(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cluster"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/explain"
@@ -25,7 +26,7 @@ func runReleaseWithdraw(ctx context.Context, args []string, stdout io.Writer) er
 	if kind := f.set.Arg(0); kind != "pv" && kind != "persistentvolume" {
 		return f.set.Wrong("%q is never released, only pv: csi-fencepost release withdraw pv NAME --node NODE --reason TEXT", kind)
 	}
-	if node == "" {
+	if strings.TrimSpace(node) == "" {
 		return f.set.Wrong("--node is missing: the node that the volume was released from")
 	}
 	c, err := f.cluster.Open(f.set.Name())

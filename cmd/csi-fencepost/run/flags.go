@@ -205,12 +205,20 @@ func (f *runFlags) wrong() (errs []error) {
 		bad(true, "--http-endpoint is %q: it has to be host:port or :port, such as :8080: %v", f.HttpEndpoint, err)
 	}
 	for _, fault := range logsapi.Validate(f.logging, f.gates, nil) {
-		bad(true, "a log flag is wrong, --logging-format, --log-flush-frequency, --vmodule or -v: %v", fault)
+		name, _, _ := strings.Cut(fault.Field, "[")
+		bad(true, "%s: %s", logFlags[name], fault.ErrorBody())
 	}
 	bad((f.tlsCert == "") != (f.tlsKey == ""), "--tls-cert-file and --tls-private-key-file belong together: one of them is missing")
 	bad((f.tlsCert != "" || f.authorize) && f.HttpEndpoint == "", "--tls-cert-file and --http-authorization have no effect without --http-endpoint")
 	bad(f.authorize && f.tlsCert == "", "--http-authorization needs --tls-cert-file and --tls-private-key-file: without TLS anybody on the way reads the tokens")
 	return errs
+}
+
+// logFlags are the flags of the log's fields, and what each has to be.
+var logFlags = map[string]string{
+	"format":         "--logging-format has to be json or text",
+	"flushFrequency": "--log-flush-frequency has to be more than 0, such as 5s",
+	"vmodule":        "--vmodule has to be PATTERN=N, and goes with --logging-format=text",
 }
 
 // pathForm is a path that needs no escapes. http.ServeMux takes blanks and braces for a
@@ -298,8 +306,11 @@ func (f *runFlags) wrongElection() (errs []error) {
 var invalidValue = regexp.MustCompile(`^(invalid(?: boolean)? value ".*" for (?:flag )?-([a-z-]+)): `)
 
 // explain says what a flag's value would have to be, where package flag says only that
-// it cannot be parsed.
+// it cannot be parsed, and what a flag that there is not may have meant.
 func (f *runFlags) explain(err error) string {
+	if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		return cli.UnknownFlag(name, f.pflags())
+	}
 	parts := invalidValue.FindStringSubmatch(err.Error())
 	if parts == nil || f.set.Lookup(parts[2]) == nil {
 		return err.Error()
@@ -316,9 +327,13 @@ func (f *runFlags) help(about string) error {
 	text.WriteString(about + "\n\nFlags:\n")
 	f.set.SetOutput(&text)
 	f.set.PrintDefaults()
+	return cli.HelpWith(text.String(), f.pflags())
+}
+
+func (f *runFlags) pflags() *pflag.FlagSet {
 	flags := pflag.NewFlagSet(f.name, pflag.ContinueOnError)
 	flags.AddGoFlagSet(f.set)
-	return cli.HelpWith(text.String(), flags)
+	return flags
 }
 
 // trimScheme returns the path of a socket address, in one spelling.

@@ -45,7 +45,7 @@ func TestWrongFlagIsNamedAndExplained(t *testing.T) {
 		"root as agent folder":   {good("--agent-dirs=/usr/sbin,/"), "folder /: every program of the container would be a fence agent"},
 		"system agent folder":    {good("--agent-dirs=/usr"), "/usr is a folder of the system"},
 		"agent folder of kernel": {good("--agent-dirs=/proc/self/root/usr/sbin"), "/proc is a folder of the system"},
-		"label":                  {good("--leader-election-labels=a"), "malformed item in list of labels"},
+		"label":                  {good("--leader-election-labels=a"), "it has to be key:value, several of them separated by commas, such as app:csi"},
 		"lease duration":         {good("--leader-election", "--leader-election-lease-duration=10s"), "--leader-election-lease-duration (10s) has to be more"},
 		"retry period":           {good("--leader-election", "--leader-election-retry-period=9s"), "--leader-election-retry-period (9s)"},
 		"retry period 0":         {good("--leader-election", "--leader-election-retry-period=0s"), "has to be more than 0"},

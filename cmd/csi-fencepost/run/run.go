@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func newRunner(f *runFlags) (*runner, error) {
 			return nil, cli.Usagef("%s: --config: %v", f.name, err)
 		}
 		if err := s.checkConfig(); err != nil {
-			return nil, cli.Usagef("%s: --config: configuration %s: %v", f.name, f.config, err)
+			return nil, cli.Usagef("%s: --config: configuration %s: %v", f.name, cmp.Or(f.config, "(none is given, every default holds)"), err)
 		}
 		if s.rest, err = restConfig(f); err != nil {
 			return nil, err

@@ -79,10 +79,12 @@ func (o *Options) read() error {
 		}
 	}
 	size, err := resource.ParseQuantity(o.size)
-	keep("volume-size", err)
-	if err == nil {
+	if err != nil {
+		err = fmt.Errorf("%q is no size: it has to be a number of bytes, also with a unit, such as 1Gi or 500M", o.size)
+	} else {
 		o.VolumeSize = size.Value()
 	}
+	keep("volume-size", err)
 	if o.attributes != "" {
 		o.VolumeAttributes, err = readMap(o.attributes)
 		keep("volume-attributes-file", err)
