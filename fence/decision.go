@@ -163,6 +163,9 @@ func renamed(s *Snapshot, target *Holder) Verdict {
 func targetFenced(s *Snapshot) (Standing, bool) {
 	t := *s.Target
 	t.Evidence = slices.DeleteFunc(slices.Clone(t.Evidence), func(e Evidence) bool { return e.Kind == VolumeRelease })
+	for i := range t.Evidence {
+		t.Evidence[i].OwnWord = false // enough to keep a volume from it
+	}
 	st, decided := byEvidence(&t)
 	if !decided || st.Reason != HolderFenced && st.Reason != HolderListed {
 		return Standing{}, false

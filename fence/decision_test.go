@@ -125,6 +125,8 @@ func with(k Kind, changes ...func(*Evidence)) change {
 }
 
 func readsOn(e *Evidence) { e.On = true }
+
+func ownWord(e *Evidence) { e.OwnWord = true }
 func missed(e *Evidence)  { e.Missed = "a renewal of its lease was due" }
 
 // living: said of a living node, whose VolumeAttachment was being deleted.
@@ -296,6 +298,11 @@ var table = []expectation{
 	gone("fenced: a power reading of off", HolderFenced, none, deleted, unlisted, stale, with(PowerReading)),
 	gone("fenced: a power reading needs no watching", HolderFenced, none, deleted, unlisted, unwatched, with(PowerReading)),
 	gone("fenced: a storage fence under which the node lives", HolderFenced, none, deleted, unlisted, with(StorageFence)),
+	gone("fenced: a storage fence at an address that only the Node says, of a stale node", HolderFenced, none, deleted, unlisted, stale, with(StorageFence, ownWord)),
+	refused("void: a storage fence at an address that only the Node says, and the node lives", HolderAlive, none, deleted, unlisted, with(StorageFence, ownWord)),
+	refused("void: the same of one that is contested", HolderContested, none, deleted, dropped, contest, with(StorageFence, ownWord)),
+	refused("void: the same of one that was not watched yet", HolderUnwatched, none, deleted, unlisted, unwatched, with(StorageFence, ownWord)),
+	gone("void: the same hides no operator's release", HolderFenced, none, deleted, dropped, contest, with(StorageFence, ownWord), with(VolumeRelease, living)),
 	gone("fenced: a release of the volume on a stale node, which lists it for ever", HolderFenced, none, deleted, stale, with(VolumeRelease)),
 	refused("fenced, but the volume is in volumesAttached (claim)", HolderListed, none, deleted, stale, with(OutOfServiceTaint)),
 	refused("fenced, but the volume is in volumesAttached (power)", HolderListed, none, deleted, stale, with(PowerReading)),
@@ -713,6 +720,7 @@ func TestPublishToAFencedNodeIsRefused(t *testing.T) {
 		{"power reading, volume listed", []change{stale, with(PowerReading), func(h *Holder) { h.Node.ListedAttached = true }}, true},
 		{"power reading, Node gone", []change{nodeGone, with(PowerReading)}, true},
 		{"storage fence not yet lifted, node alive", []change{with(StorageFence)}, true},
+		{"storage fence at an address that only the Node says, node alive", []change{with(StorageFence, ownWord)}, true},
 		{"taint on a stale node", []change{stale, with(OutOfServiceTaint)}, true},
 		{"a release of the volume beside a taint hides it not", []change{stale, with(VolumeRelease), with(OutOfServiceTaint)}, true},
 		{"a release of the volume is no fence of the node", []change{with(VolumeRelease)}, false},

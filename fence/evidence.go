@@ -69,6 +69,10 @@ type Evidence struct {
 	// yet: it is bound to that lease, so that the next renewal voids it.
 	Missed string `json:"missed,omitempty"`
 
+	// OwnWord: of a fence at the storage, that nobody but its Node says whose the address is that
+	// is cut off. The node may have another, so that of one that shows life it says nothing.
+	OwnWord bool `json:"ownWord,omitempty"`
+
 	// Void says why it does not count although it is there; empty: it counts
 	// as far as its source can tell.
 	Void string `json:"void,omitempty"`
@@ -119,6 +123,8 @@ const (
 	// VoidLifting: a storage fence that may be in place no more.
 	VoidLifting = "its access is being given back, and nothing says yet how far that has come"
 	VoidOurs    = "csi-fencepost put this taint on itself"
+	// VoidOwnWord: whoever writes the Node's status may have named an address that is cut off.
+	VoidOwnWord = "the node shows life, or may, and nobody but its Node says that what is cut off is its address"
 	// VoidUnvouched: a fence that stands in the record alone (record.Vouched).
 	VoidUnvouched = "nobody who may fence vouches for it: a csi-fencepost of before wrote it, or somebody who may only write the rest of the record"
 	// VoidUnclaimed: a person's word that stands in the record alone.
@@ -147,6 +153,9 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	}
 	if !e.Kind.known() {
 		return false, VoidUnknownKind
+	}
+	if e.OwnWord && h.Here() != nil && (h.Liveness == Alive || h.Liveness == Unwatched) {
+		return false, VoidOwnWord
 	}
 	if e.Kind == StorageFence && h.RegisteredAnew() {
 		return e.cutsOffAnew(h)

@@ -65,6 +65,8 @@ type Reading struct {
 	// Named are the CIDR blocks that an off of the machine names, Cut those of the machine
 	// that are cut off. Empty of an agent that cuts no addresses off.
 	Named, Cut []string
+	// OwnWord: nobody but the machine's Node says that these are its addresses.
+	OwnWord bool
 }
 
 // Agent reads and cuts the power of machines, or their access to the storage.

@@ -66,7 +66,8 @@ type networkFence struct {
 }
 
 // Evidence implements Source. Objects and list are read live. What names the
-// holder's machine and does not count is returned with Void.
+// holder's machine and does not count is returned with Void. Where the Node alone says
+// that the addresses are its, it counts only of one that shows no life (Evidence.OwnWord).
 func (n *NetworkFence) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	objects, err := n.list(ctx)
 	if apierrors.IsForbidden(err) {
@@ -97,7 +98,9 @@ func (n *NetworkFence) Evidence(ctx context.Context, q Question) ([]fence.Eviden
 	case reading.State != agent.Off:
 		return n.evidence(&q, about, reading.Detail, "the driver's list does not confirm it: "+reading.Detail), nil
 	}
-	return n.evidence(&q, about, reading.Detail, ""), nil
+	found := n.evidence(&q, about, reading.Detail, "")
+	found[0].OwnWord = reading.OwnWord
+	return found, nil
 }
 
 // list reads the objects of this driver live.

@@ -68,6 +68,17 @@ func TestANetworkFenceInForceThatTheDriverListsIsEvidence(t *testing.T) {
 	w.expect(s, true, "")
 }
 
+// Whoever may write Nodes' status says by an address that is cut off that a node that lives is.
+func TestANetworkFenceOfAnAddressThatOnlyTheNodeSaysSaysSo(t *testing.T) {
+	w, c, d, s := newFenceWorld(t)
+	c.set(networkFences, nf("a", nil, "192.0.2.1/32", "2001:db8::1/128"))
+	d.reading.OwnWord = true
+	if found := w.ask(s); len(found) != 1 || !found[0].OwnWord || found[0].Void != "" {
+		t.Fatalf("evidence %+v", found)
+	}
+	w.expect(s, true, "") // it is silent
+}
+
 func TestANetworkFenceAloneProvesNothing(t *testing.T) {
 	tests := map[string]struct {
 		reading agent.Reading

@@ -373,6 +373,8 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 		v.Why = "it speaks against any claim that the node is off"
 	case st.Note != "":
 		v.Why = st.Note
+	case e.OwnWord:
+		v.Why = fence.VoidOwnWord
 	default:
 		v.Why = "nothing is wrong with it, but another reason goes before it"
 	}

@@ -48,7 +48,7 @@ func (a *Agent) address(ctx context.Context, m agent.Machine, t *target) (err er
 		if t.blocks, err = parse(m.Addresses, addons.ParseHost); err != nil {
 			return fmt.Errorf("the addresses of Node %s: %w", m.Node, err)
 		}
-		t.from = "addresses of Node " + m.Node
+		t.from, t.byNode = "addresses of Node "+m.Node, true
 	}
 	switch {
 	case len(t.blocks) > 0:

@@ -129,7 +129,7 @@ func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, err
 		return agent.Reading{Detail: err.Error()}, err
 	}
 	reading, err := a.read(ctx, t, union(t.blocks, fenced))
-	reading.Named = texts(t.blocks)
+	reading.Named, reading.OwnWord = texts(t.blocks), t.byNode
 	if err == nil && reading.State == agent.Off && a.declared == nil {
 		err = a.unlessClaimed(ctx, m, t, &reading)
 	}

@@ -659,6 +659,9 @@ func TestWhoeverWritesTheNodesAddressDecidesWhatIsCutOffOnlyWhereNobodyElseSaysT
 			}
 			r.m.Fenced = agent.Blocks(r.off())
 			r.reads(agent.Off, "lists "+strings.Join(c.cuts, ", ")+" as fenced")
+			if reading, err := r.agent.Status(r.ctx(), r.m); err != nil || reading.OwnWord != (c.cuts[0] == named+"/32") {
+				t.Errorf("it is the Node's own word: %v, %v", reading.OwnWord, err)
+			}
 			r.fenced(c.cuts...)
 			if r.CutOff("id1") != (c.cuts[0] == own+"/32") {
 				t.Errorf("the machine is cut off: %v", r.CutOff("id1"))

@@ -18,6 +18,7 @@ type target struct {
 	blocks []netip.Prefix
 	from   string // who says that these are its addresses
 	byID   bool   // the driver does, of its client of the machine's node ID
+	byNode bool   // the machine's Node does, and nobody else
 	can    addons.Capabilities
 }
 
