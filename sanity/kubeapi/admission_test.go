@@ -610,8 +610,9 @@ func TestOnlyTheSidecarAndTheOperatorsPutTheOutOfServiceTaintOn(t *testing.T) {
 	allowed(t, "an operator puts the taint on", taintAs(ctx, operator, "n1", "nodeshutdown"))
 	_, err := stranger.CoreV1().Nodes().Patch(ctx, "n1", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
 	allowed(t, "a stranger labels a node that is tainted", err)
-	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n1", types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`), metav1.PatchOptions{}, "status")
-	allowed(t, "a kubelet writes the status of a node that is tainted", err)
+	kubelet, err := impersonate(policed.bed, rest.ImpersonationConfig{UserName: "system:node:n1", Groups: []string{"system:nodes"}})
+	must(t, err)
+	allowed(t, "a kubelet writes the status of a node that is tainted", statusAs(ctx, kubelet, "n1", `{"conditions":[{"type":"Ready","status":"False"}]}`))
 	refused(t, taintAs(ctx, stranger, "n1", ""), "claims.csi-fencepost.io")
 	_, err = stranger.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{})
 	allowed(t, "a node registers", err)
@@ -635,7 +636,7 @@ func TestOnlyItsKubeletSaysWhatANodeUsesAndWhichMachineItIs(t *testing.T) {
 		must(t, err)
 		return client
 	}
-	kubelet, virtual := as("system:node:n-word", "system:nodes"), as("system:serviceaccount:edge:virtual-kubelet")
+	kubelet, virtual, shared := as("system:node:n-word", "system:nodes"), as("system:serviceaccount:edge:virtual-kubelet"), as("system:node", "system:nodes")
 	const all = `{"volumesInUse":["kubernetes.io/csi/d^a","kubernetes.io/csi/d^b"],"nodeInfo":{"bootID":"1","systemUUID":"2","machineID":"3"},"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}},"volumesAttached":[{"name":"kubernetes.io/csi/d^a","devicePath":""}]}`
 	refusedTo := func(who kubernetes.Interface, status, field string) {
 		t.Helper()
@@ -654,7 +655,7 @@ func TestOnlyItsKubeletSaysWhatANodeUsesAndWhichMachineItIs(t *testing.T) {
 		`{"daemonEndpoints":null}`:                           "daemonEndpoints.kubeletEndpoint",
 		`{"daemonEndpoints":{"kubeletEndpoint":{"Port":1}}}`: "daemonEndpoints.kubeletEndpoint",
 	} {
-		for _, who := range []kubernetes.Interface{stranger, sidecar, operator, virtual} {
+		for _, who := range []kubernetes.Interface{stranger, sidecar, operator, virtual, shared} {
 			refusedTo(who, status, field)
 		}
 	}
@@ -687,7 +688,7 @@ func TestOnlyItsKubeletSaysWhatANodeUsesAndWhichMachineItIs(t *testing.T) {
 		`{"nodeInfo":{"systemUUID":"9"}}`:                        "nodeInfo.systemUUID",
 		`{"daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}`: "daemonEndpoints.kubeletEndpoint",
 	} {
-		for _, who := range []kubernetes.Interface{stranger, sidecar, operator, kubelet, virtual} {
+		for _, who := range []kubernetes.Interface{stranger, sidecar, operator, kubelet, virtual, shared} {
 			if err := creates(who, "n-made", status); !apierrors.IsForbidden(err) || who != kubelet && !strings.Contains(err.Error(), "status."+field+" of Node n-made is its kubelet's word") {
 				t.Errorf("it makes a Node with %s: %v", status, err)
 			}

@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -18,13 +19,13 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
 )
 
-// whoMay is a client of somebody who may do that to Nodes, and nothing else.
-func (r *rig) whoMay(verb string) kubernetes.Interface {
+// whoMay is a client of somebody who may do that to Nodes, or to their status, and nothing else.
+func (r *rig) whoMay(verb, resource string) kubernetes.Interface {
 	r.t.Helper()
-	user := r.Name + "-may-" + verb
+	user := r.Name + "-may-" + verb + "-" + strings.ReplaceAll(resource, "/", "-")
 	meta := metav1.ObjectMeta{Name: user}
 	_, err := r.Client.RbacV1().ClusterRoles().Create(r.ctx(), &rbacv1.ClusterRole{ObjectMeta: meta,
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{verb}}}}, metav1.CreateOptions{})
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{verb}}}}, metav1.CreateOptions{})
 	r.must(err)
 	_, err = r.Client.RbacV1().ClusterRoleBindings().Create(r.ctx(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}}, metav1.CreateOptions{})
@@ -38,7 +39,7 @@ func (r *rig) whoMay(verb string) kubernetes.Interface {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	r.WaitFor(10*time.Second, user+" has that right", func() bool {
 		_, created := client.CoreV1().Nodes().Create(r.ctx(), &corev1.Node{ObjectMeta: meta}, dry)
-		_, patched := client.CoreV1().Nodes().Patch(r.ctx(), user, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dry.DryRun})
+		_, patched := client.CoreV1().Nodes().Patch(r.ctx(), user, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: dry.DryRun}, strings.Split(resource, "/")[1:]...)
 		return !apierrors.IsForbidden(created) || !apierrors.IsForbidden(patched)
 	})
 	return client
@@ -63,7 +64,7 @@ func TestWhoeverPatchesNodesReachesNoOtherNodesMachineByAProviderID(t *testing.T
 	victim.saysProvider("x://z/" + victims)
 	c.waitBound(victim, record.InstanceID, victims)
 
-	patcher := r.whoMay("patch").CoreV1().Nodes()
+	patcher := r.whoMay("patch", "nodes").CoreV1().Nodes()
 	provides := func(n *kubelet, id string) error {
 		_, err := patcher.Patch(r.ctx(), n.name, types.MergePatchType, []byte(`{"spec":{"providerID":`+quote(id)+`}}`), metav1.PatchOptions{})
 		return err
@@ -131,7 +132,7 @@ func TestWhoeverMarksANodeFreesNoVolumeAndKeepsNoneThatIsProvenFree(t *testing.T
 	old.lists(v, true, false)
 	r.deleting(v, old)
 	r.attachment(v, target)
-	_, err := r.whoMay("patch").CoreV1().Nodes().Patch(r.ctx(), old.name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+failover.OptOutAnnotation+`":"false","`+failover.MaintenanceAnnotation+`":"x"},
+	_, err := r.whoMay("patch", "nodes").CoreV1().Nodes().Patch(r.ctx(), old.name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+failover.OptOutAnnotation+`":"false","`+failover.MaintenanceAnnotation+`":"x"},
 		"labels":{"`+corev1.LabelTopologyZone+`":"elsewhere"}},"spec":{"unschedulable":true,"taints":[{"key":"ToBeDeletedByClusterAutoscaler","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	r.must(err)
 	r.settle()
