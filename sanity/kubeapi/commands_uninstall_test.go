@@ -7,10 +7,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-fencepost/csi-fencepost/deploy"
 	"github.com/csi-fencepost/csi-fencepost/fence"
 	"github.com/csi-fencepost/csi-fencepost/fence/failover"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
@@ -100,10 +102,87 @@ func TestUninstallLeavesAPersonsTaint(t *testing.T) {
 	runAdmin(t, "uninstall", "--yes").ends(t, 0).says(t, "left nothing")
 }
 
+// sidecarsAccount gives the account of the pods in namespace default what every sidecar has.
+func sidecarsAccount(t *testing.T) {
+	t.Helper()
+	manifests, err := deploy.Observe(deploy.Names{Namespace: "default", ServiceAccount: "default", Driver: driver})
+	must(t, err)
+	applyAll(t, manifests)
+}
+
+// looksLikeASidecar has what a tenant can make in his namespace: a pod that runs csi-fencepost by all that is seen
+// of it, and the Lease of a leader, which is renewed until it is stopped.
+func looksLikeASidecar(t *testing.T, tenant string) (stop func()) {
+	t.Helper()
+	applyAll(t, []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: "+tenant+"}\n---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {namespace: "+tenant+", name: default}\n---\n"+
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {namespace: "+tenant+", name: observe}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n"+
+		"subjects: [{kind: ServiceAccount, namespace: "+tenant+", name: default}]\n"))
+	pods, pod := whole.admin.CoreV1().Pods(tenant), sidecarPod("controller-0", nil)
+	pod.Spec.Containers[0].Name = "csi-fencepost"
+	_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		at := int64(0)
+		_ = pods.Delete(context.Background(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at})
+	})
+	return renewing(t, addLease(t, tenant, "csi-fencepost-leader-"+driver, nil, coordinationv1.LeaseSpec{HolderIdentity: &pod.Name}))
+}
+
+// renewing renews the Lease every second, until it is stopped.
+func renewing(t *testing.T, lease *coordinationv1.Lease) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			now := metav1.NowMicro()
+			lease.Spec.RenewTime = &now
+			if next, err := whole.admin.CoordinationV1().Leases(lease.Namespace).Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
+				lease = next
+			}
+			time.Sleep(time.Second)
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// Nothing that a tenant has in his namespace keeps anything from being removed, and what runs by an account that
+// may something in the cluster does, whatever its rights are called and whoever its binding names.
+func TestUninstallIsNotSteeredByWhatATenantMakesLookLikeOurs(t *testing.T) {
+	single.take(t)
+	whole.use(t)
+	addPV(t, "data", "{}")
+	const tenant = "uninstall-tenant"
+	stop := looksLikeASidecar(t, tenant)
+	defer stop()
+	for name, subject := range map[string]rbacv1.Subject{
+		"account": {Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: "default"},
+		"user":    {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccount:" + tenant + ":default"},
+		"group":   {Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + tenant},
+		"all":     {Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts"},
+	} {
+		person(t, "forgotten-"+name, reads("", "persistentvolumes"))
+		roles := whole.admin.RbacV1().ClusterRoleBindings()
+		_, err := roles.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "forgotten-of-" + name},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "forgotten-" + name}, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
+		must(t, err)
+		runAdmin(t, "uninstall", "--yes").ends(t, 1).says(t, "A sidecar runs: container csi-fencepost of pod "+tenant+"/controller-0")
+		must(t, roles.Delete(t.Context(), "forgotten-of-"+name, metav1.DeleteOptions{}))
+	}
+	// Who may not ask what an account may takes it for a sidecar's.
+	half := person(t, "may-not-ask", reads("", "persistentvolumes", "nodes", "pods"), reads("storage.k8s.io", "volumeattachments"), reads("coordination.k8s.io", "leases"))
+	runAs(t, half, "uninstall", "--yes").ends(t, 1).says(t, "A sidecar runs: container csi-fencepost of pod "+tenant+"/controller-0")
+	if readPV(t, "data").Annotations[ledger.Annotation] == "" {
+		t.Fatal("it removed something")
+	}
+	runAdmin(t, "uninstall", "--yes").ends(t, 0).says(t, "Not taken for a sidecar", "pod "+tenant+"/controller-0", "Nothing of csi-fencepost is left.").saysNot(t, "A sidecar runs")
+}
+
 func TestUninstallRefusesWhileASidecarRuns(t *testing.T) {
 	single.take(t)
 	whole.use(t)
 	addPV(t, "data", "{}")
+	sidecarsAccount(t)
 	pods := whole.admin.CoreV1().Pods("default")
 	_, err := pods.Create(t.Context(), sidecarPod("controller-0", nil), metav1.CreateOptions{})
 	must(t, err)
@@ -127,22 +206,10 @@ func TestUninstallRefusesWhileALeaderRenewsItsLease(t *testing.T) {
 	addPV(t, "data", "{}")
 	who := "controller-0"
 	lease := addLease(t, "default", "csi-fencepost-leader-"+driver, nil, coordinationv1.LeaseSpec{HolderIdentity: &who})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			now := metav1.NowMicro()
-			lease.Spec.RenewTime = &now
-			if next, err := whole.admin.CoordinationV1().Leases("default").Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
-				lease = next
-			}
-			time.Sleep(time.Second)
-		}
-	}()
+	sidecarsAccount(t)
+	stop := renewing(t, lease)
 	runAdmin(t, "uninstall", "--yes").ends(t, 1).says(t, "Lease default/csi-fencepost-leader-"+driver+", held by controller-0, was just renewed")
 	stop()
-	<-ended
 	if readPV(t, "data").Annotations[ledger.Annotation] == "" {
 		t.Fatal("it removed something")
 	}

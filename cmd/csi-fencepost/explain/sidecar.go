@@ -28,6 +28,11 @@ func (s sidecarPod) String() string {
 	return "container " + s.container.Name + " of pod " + s.pod.Namespace + "/" + s.pod.Name
 }
 
+// Account is the service account that it runs as; an empty name stands for its namespace's default.
+func (s sidecarPod) Account() (namespace, name string) {
+	return s.pod.Namespace, s.pod.Spec.ServiceAccountName
+}
+
 // FindSidecars lists the pods that run csi-fencepost, or are about to, wherever they are.
 // Whoever has a namespace can have one there that looks so: it is a suspicion, and no word
 // of theirs is to be taken.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,15 +22,26 @@ import (
 // reasonsAgainst says why nothing should be removed yet: a sidecar that runs
 // would write it again, and only a record says that a node is cut off from its
 // storage. The Leases that somebody holds are watched for so long: what tells is
-// whether they change, and not the clocks of two machines.
+// whether they change, and not the clocks of two machines. What only looks like a sidecar in a
+// namespace whose accounts may nothing in the cluster is none.
 func (t *traces) reasonsAgainst(ctx context.Context, c *cluster.Cluster, watch time.Duration, stderr io.Writer) ([]string, error) {
 	var reasons []string
 	pods, err := explain.FindSidecars(ctx, c.Client)
 	if err != nil {
 		reasons = append(reasons, "Whether a sidecar runs cannot be seen: "+err.Error())
 	}
+	who := accounts{client: c.Client}
+	var others []string
 	for i := range pods {
+		if namespace, account := pods[i].Account(); !who.sidecar(ctx, namespace, account) {
+			others = append(others, pods[i].String())
+			continue
+		}
 		reasons = append(reasons, fmt.Sprintf("A sidecar runs: %s. Take it out first: csi-fencepost uninject", pods[i]))
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(stderr, "Not taken for %s, since the account may not list PersistentVolumes: %s%s\n", cli.Either(len(others) == 1, "a sidecar", "sidecars"),
+			strings.Join(others[:min(len(others), mostNames)], ", "), cli.Either(len(others) > mostNames, " and others", ""))
 	}
 	cut := t.cutOff()
 	for _, node := range t.cutOffNodes() {
@@ -44,7 +56,17 @@ func (t *traces) reasonsAgainst(ctx context.Context, c *cluster.Cluster, watch t
 	for _, node := range t.garbled {
 		reasons = append(reasons, fmt.Sprintf("The record of node %s cannot be read, so it may be cut off from its storage: csi-fencepost fence status %s", node, printable.Word(node)))
 	}
-	if len(reasons) > 0 || watch == 0 || len(t.held) == 0 {
+	if len(reasons) > 0 || watch == 0 {
+		return reasons, nil
+	}
+	in := map[string]bool{t.namespace: true} // where a Lease may be a sidecar's
+	t.held = slices.DeleteFunc(t.held, func(l coordinationv1.Lease) bool {
+		if _, asked := in[l.Namespace]; !asked {
+			in[l.Namespace] = who.in(ctx, l.Namespace)
+		}
+		return !in[l.Namespace]
+	})
+	if len(t.held) == 0 {
 		return reasons, nil
 	}
 	return t.watchHeld(ctx, c, watch, stderr)
