@@ -20,11 +20,13 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 	reviewv1 "k8s.io/api/admission/v1"
+	names "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -61,6 +63,10 @@ func run(ctx context.Context, args []string) error {
 	klog.InitFlags(logs)
 	flags.AddGoFlag(logs.Lookup("v"))
 	if err := flags.Parse(args); err != nil {
+		var invalid *pflag.InvalidValueError // of -v: all else is text
+		if errors.As(err, &invalid) {
+			return fmt.Errorf("-%s is %q: it has to be a whole number", invalid.GetFlag().Name, invalid.GetValue())
+		}
 		return err
 	}
 	if err := logPlainly(logs, os.Stderr); err != nil {
@@ -73,9 +79,14 @@ func run(ctx context.Context, args []string) error {
 	if namespace == "" {
 		return errors.New("POD_NAMESPACE is not set: the namespace of the Service and of the Secret")
 	}
+	if err := errors.Join(wrongAddress("--listen", *listen), wrongAddress("--http-endpoint", *endpoint),
+		wrongName("--service", *service, names.IsDNS1123Label), wrongName("--secret", *secret, names.IsDNS1123Subdomain),
+		wrongName("POD_NAMESPACE", namespace, names.IsDNS1123Label)); err != nil {
+		return err
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
-		return err
+		return fmt.Errorf("the Kubernetes API is not known: %w; inside of a pod its service account is used, outside give --kubeconfig", err)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -87,6 +98,25 @@ func run(ctx context.Context, args []string) error {
 	}
 	hooks := &hooks{client: watched, namespace: namespace, service: *service}
 	id := &identity{client: client, namespace: namespace, secret: *secret, hooks: hooks, host: *service + "." + namespace + ".svc"}
+	calls, probes := newServer(handler(hooks.current.Load)), newServer(id.probes())
+	calls.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: id.certificate}
+	ended := make(chan error, 2)
+	for _, s := range []struct {
+		server  *http.Server
+		flag    string
+		address string
+		serve   func(*http.Server, net.Listener) error
+	}{
+		{calls, "--listen", *listen, func(s *http.Server, l net.Listener) error { return s.ServeTLS(l, "", "") }},
+		{probes, "--http-endpoint", *endpoint, (*http.Server).Serve},
+	} {
+		listener, err := net.Listen("tcp", s.address)
+		if err != nil {
+			return fmt.Errorf("%s %s cannot be served: %w", s.flag, s.address, err)
+		}
+		go func() { ended <- s.serve(s.server, listener) }()
+		klog.FromContext(ctx).Info("Serving", "address", listener.Addr().String())
+	}
 	go func() {
 		if err := hooks.watch(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot read the webhook configurations")
@@ -94,25 +124,6 @@ func run(ctx context.Context, args []string) error {
 		}
 		id.keep(ctx)
 	}()
-
-	calls, probes := newServer(handler(hooks.current.Load)), newServer(id.probes())
-	calls.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: id.certificate}
-	ended := make(chan error, 2)
-	for _, s := range []struct {
-		server  *http.Server
-		address string
-		serve   func(*http.Server, net.Listener) error
-	}{
-		{calls, *listen, func(s *http.Server, l net.Listener) error { return s.ServeTLS(l, "", "") }},
-		{probes, *endpoint, (*http.Server).Serve},
-	} {
-		listener, err := net.Listen("tcp", s.address)
-		if err != nil {
-			return err
-		}
-		go func() { ended <- s.serve(s.server, listener) }()
-		klog.FromContext(ctx).Info("Serving", "address", listener.Addr().String())
-	}
 	select {
 	case err := <-ended:
 		return err
@@ -123,6 +134,24 @@ func run(ctx context.Context, args []string) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	return errors.Join(calls.Shutdown(end), probes.Shutdown(end))
+}
+
+func wrongAddress(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is %q: it has to be host:port or :port, such as :8443: %w", flag, address, err)
+	}
+	return nil
+}
+
+func wrongName(what, name string, faults func(string) []string) error {
+	if all := faults(name); len(all) > 0 {
+		return fmt.Errorf("%s is %q, which is no name: %s", what, name, strings.Join(all, "; "))
+	}
+	return nil
 }
 
 // handler answers the API server. A policy that is not here is an error, and not a yes: another replica
