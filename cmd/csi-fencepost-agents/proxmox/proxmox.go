@@ -44,6 +44,9 @@ type cluster struct {
 }
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
+	if !strings.Contains(v["token_id"], "!") {
+		return nil, fmt.Errorf("parameter token_id: %q is no API token's ID, as fencing@pve!csi", v["token_id"])
+	}
 	api, err := rest.Open(v, "ip")
 	if err != nil {
 		return nil, err

@@ -43,6 +43,9 @@ type bmc struct {
 }
 
 func open(_ context.Context, v contract.Values) (contract.Platform, error) {
+	if !strings.HasPrefix(v["systems_uri"], "/") {
+		return nil, fmt.Errorf("parameter systems_uri: %q is no path, as /redfish/v1/Systems/1", v["systems_uri"])
+	}
 	api, err := rest.Open(v, "ip")
 	if err != nil {
 		return nil, err
