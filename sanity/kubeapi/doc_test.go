@@ -4,7 +4,8 @@
 // state that it is about. The driver is the reference driver (package array).
 //
 //	guard_*       what is published, refused, taken over, written down and woken
-//	guard_writers, guard_claims, guard_pod, guard_lift, identity*, domains, rights
+//	guard_writers, guard_claims, guard_pod, guard_lift, guard_rights, guard_fenceobject,
+//	identity*, domains, rights
 //	              the most that each actor of SECURITY.md can do
 //	attacher_*    a real external-attacher that starts before the driver
 //	statusz_*     /metrics and /statusz through a bad night, and what deploy/monitoring
