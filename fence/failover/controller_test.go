@@ -445,6 +445,65 @@ func TestAPodThatWaitsIsAReasonToFenceASilentNodeAndNoLivingOne(t *testing.T) {
 	})
 }
 
+// A tenant's pod that is bound to a node which is cut off from its storage, and waits there for a volume that
+// has moved off it, keeps the whole node cut off: a kubelet lists what a pod waits for like what it has mounted.
+// A person is told which volume it is, and the pod's end ends it.
+func TestAPodThatWaitsWhereItsVolumeHasMovedFromKeepsTheNodeCutOff(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fencer.kind = fence.StorageFence
+		w.volume("a", w.driver, nil)
+		w.pod("a", w.n1, nil, "a")
+		w.status(w.n1, "boot-1", corev1.ConditionTrue, "h-a")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the pod is gone", func() bool { return !w.has("a") })
+		w.detach("a")
+		w.lives(w.n1, true)
+		w.eventually("it is noted that the kubelet lists what moved", func() bool { return w.fencer.did("witness " + w.n1) })
+		waits := w.pod("waits", w.n1, map[string]string{OptOutAnnotation: "false"}, "a") // another would be deleted, until it is made anew
+		w.never("the fence was lifted while a pod waits there", movedLong+10*time.Second, func() bool { return w.fencer.did("lift " + w.n1) })
+		if w.seen.said("FencepostFencingBlocked "+w.n1, "h-a") == 0 {
+			t.Error("nobody is told which volume keeps it cut off")
+		}
+		if err := w.api.CoreV1().Pods(w.ns).Delete(t.Context(), waits.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.status(w.n1, "boot-1", corev1.ConditionTrue)
+		w.eventually("the fence is lifted once nobody waits there", func() bool { return w.fencer.did("lift " + w.n1) })
+	})
+}
+
+// A tenant's pod that opts out keeps its volume on the node that was fenced, so that this counts as being fenced
+// and holds the fence of another node, with maxConcurrent 1, for five minutes and no longer.
+func TestAPodThatOptsOutHoldsTheFencesOfOtherNodesForFiveMinutes(t *testing.T) {
+	play(t, func(t *testing.T) {
+		w := newWorld(t)
+		n2 := w.ns + "-n2"
+		w.options.MaxConcurrent, w.options.MaxUnhealthy = 1, 1 // two of three are no storm
+		w.volume("stays", w.driver, nil)
+		w.volume("a", w.driver, nil)
+		w.volume("b", w.driver, nil)
+		w.pod("stays", w.n1, map[string]string{OptOutAnnotation: "false"}, "stays")
+		w.pod("a", w.n1, nil, "a")
+		w.pod("b", n2, nil, "b")
+		w.detach("b") // from the first
+		w.status(n2, "boot-1", corev1.ConditionTrue, "h-b")
+		w.start()
+		w.lives(w.n1, false)
+		w.eventually("the first is fenced and its other pod is gone", func() bool { return w.fencer.did("off "+w.n1) && !w.has("a") })
+		fenced := time.Now()
+		w.detach("a")
+		w.fencer.mu.Lock()
+		w.fencer.only = w.n1
+		w.fencer.mu.Unlock()
+		w.lives(n2, false)
+		w.eventually("the second is not fenced for the first", func() bool { return w.seen.blockedBy() == BrakeConcurrent })
+		w.never("it is fenced within five minutes", inFlight-time.Since(fenced)-time.Second, func() bool { return w.fencer.did("off " + n2) })
+		w.eventually("it is fenced after them", func() bool { return w.fencer.did("off " + n2) })
+	})
+}
+
 // A tenant's claim that names another's volume, and is not bound to it, as everybody may make one,
 // does not hide the pods that wait for that volume: its node is fenced for them, and they are told.
 func TestAClaimThatNamesAnothersVolumeHidesNobodyWhoWaitsForIt(t *testing.T) {

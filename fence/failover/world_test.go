@@ -149,25 +149,32 @@ func (f *scripted) Poll(_ context.Context, n *corev1.Node) (agent.State, string)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.polls++
-	if f.only != "" && n.Name != f.only {
-		return agent.On, "agent bmc reads on"
+	state := f.stateOf(n.Name)
+	return state, "agent bmc reads " + state.String()
+}
+
+// stateOf is what the agent reads of a node.
+func (f *scripted) stateOf(node string) agent.State {
+	if f.only != "" && node != f.only {
+		return agent.On
 	}
-	return f.state, "agent bmc reads " + f.state.String()
+	return f.state
 }
 
 func (f *scripted) readLocked(t fencer.Target, cut bool) fencer.Answer {
+	state := f.stateOf(t.Node)
 	old, known := f.records[t.Node]
 	switch {
-	case f.state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
+	case state == agent.Off && (!known || old.Void != "" || old.LeaseRV != t.LeaseRV && f.kind != fence.StorageFence):
 		f.records[t.Node] = fencer.Fence{ID: "f-" + t.Node, Node: t.Node, NodeUID: t.UID, BootID: t.BootID, LeaseRV: t.LeaseRV, Kind: f.kind, Driver: f.driver, Source: "bmc", Vouched: true, Cut: cut, Sidecar: cut, At: time.Now()}
-	case f.state == agent.On && known && old.Void == "" && old.Kind == f.kind:
+	case state == agent.On && known && old.Void == "" && old.Kind == f.kind:
 		old.Void = "reads on"
 		f.records[t.Node] = old
 	}
-	if f.state == agent.Off && f.offAt.IsZero() {
+	if state == agent.Off && f.offAt.IsZero() {
 		f.offAt = time.Now()
 	}
-	return fencer.Answer{State: f.state, Kind: f.kind, Why: "agent bmc reads " + f.state.String()}
+	return fencer.Answer{State: state, Kind: f.kind, Why: "agent bmc reads " + state.String()}
 }
 
 // stillSo asks the caller once more, as the interface says.
