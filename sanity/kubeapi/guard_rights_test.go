@@ -53,8 +53,8 @@ func TestWhoFencesForHisDriversStorageMovesThatDriversVolumesAlone(t *testing.T)
 	o := &rig{t: t, Stage: policed.use(t).Stage(t, "others-storage", bed.StageOptions{Nodes: -1, Manual: true,
 		Array:  func(s *array.Switches) { s.EnforceSingleAttach = false },
 		Config: config + "\nfencing: {maxUnhealthy: 100%, suspectAfter: 12s}"})}
-	r.writer("csi-fencepost-writer-", "csi-fencepost-fencer-of-")
-	o.writer("csi-fencepost-writer-")
+	r.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-of-")
+	o.writer("csi-fencepost-writer-of-")
 	for _, rig := range []*rig{r, o} {
 		rig.start("fp")
 		rig.proxy = rig.dial("fp")

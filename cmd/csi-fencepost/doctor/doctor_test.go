@@ -293,6 +293,13 @@ func (w *world) policies(names ...string) {
 	}
 }
 
+// ledgerPolicy is the policy of ledgers, with that expression.
+func (w *world) ledgerPolicy(expression string) {
+	w.add(&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-ledger"}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		Validations: []admissionv1.Validation{{Expression: expression}}}},
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "csi-fencepost-ledger"}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "csi-fencepost-ledger"}})
+}
+
 const (
 	block, disk, share = "block.example.com", "disk.example.com", "share.example.com"
 	image              = "registry.example.com/csi-fencepost:"
@@ -412,6 +419,9 @@ func TestWhatIsFound(t *testing.T) {
 				return bytes.ReplaceAll(text, []byte(`  resourceNames: ["`+n.Driver+"\"]\n"), nil), err
 			}, deploy.Names{Namespace: "storage", ServiceAccount: "block-controller", Driver: block})
 		}, LookAt, block, "storage/block-controller may write the ledgers of all drivers", "yes"},
+		"a policy of all ledgers": {"", deploy.Enforce, func(w *world, _ *corev1.Pod) {
+			w.ledgerPolicy("authorizer.group('csi-fencepost.io').resource('ledgers').check('write').allowed()")
+		}, LookAt, "policies", "csi-fencepost-ledger is of an earlier build", "yes"},
 		"nobody moves pods":          {"", deploy.Enforce, nil, LookAt, block, "nobody moves the pods of a dead node", "yes"},
 		"apart, and it is not there": {"fencing: {apart: true}\n", deploy.Enforce, nil, Broken, block, "no csi-fencepost failover runs", "yes"},
 		"no configuration":           {"mode: Maybe\n", deploy.Enforce, nil, LookAt, block, "its configuration could not be read, the defaults are taken", "yes"},
@@ -438,6 +448,28 @@ func TestWhatIsFound(t *testing.T) {
 				t.Errorf("guarded: %s, want %s", got, c.value)
 			}
 		})
+	}
+}
+
+// Beside a policy of before nobody is told to take the right away by which the driver's publishes pass it.
+func TestTheRightToAllLedgersIsTooMuchOnlyByAPolicyThatKnowsALesserOne(t *testing.T) {
+	for expression, tooMuch := range map[string]bool{
+		"authorizer.group('csi-fencepost.io').resource('ledgers').check('write').allowed()":                        false,
+		"authorizer.group('csi-fencepost.io').resource('ledgers').name(variables.driver).check('write').allowed()": true,
+	} {
+		w, _ := guarded(t, "", deploy.Enforce)
+		w.ledgerPolicy(expression)
+		w.rights(func(n deploy.Names) ([]byte, error) {
+			text, err := writers(t)(n)
+			return bytes.ReplaceAll(text, []byte(`  resourceNames: ["`+n.Driver+"\"]\n"), nil), err
+		}, deploy.Names{Namespace: "storage", ServiceAccount: "block-controller", Driver: block})
+		d := w.look("")
+		said := func(words string) bool {
+			return slices.ContainsFunc(d.Findings, func(f Finding) bool { return strings.Contains(f.What, words) })
+		}
+		if said("may write the ledgers of all drivers") != tooMuch || said("of an earlier build") == tooMuch {
+			t.Errorf("%s: %+v", expression, d.Findings)
+		}
 	}
 }
 

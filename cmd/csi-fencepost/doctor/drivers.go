@@ -425,7 +425,7 @@ func (d *doctoring) lookAtRights(p *process, about string, reads bool) {
 		d.add(Broken, about, fmt.Sprintf("its account %s may not %s, which mode %s needs (deploy/rbac, deploy/admission/writers.yaml)", accountOf(p.pod), strings.Join(p.Lacks, ", nor "), p.Mode), next)
 	}
 	allLedgers := authorizationv1.ResourceAttributes{Verb: "write", Group: "csi-fencepost.io", Resource: "ledgers"}
-	if p.driver != "" && slices.Contains(d.Policies, Policy{policyPrefix + "ledger", true}) && len(d.rbac.lacks(accountOf(p.pod), []authorizationv1.ResourceAttributes{allLedgers})) == 0 {
+	if p.driver != "" && slices.Contains(d.Policies, Policy{policyPrefix + "ledger", true}) && !d.sharedLedgers() && len(d.rbac.lacks(accountOf(p.pod), []authorizationv1.ResourceAttributes{allLedgers})) == 0 {
 		d.add(LookAt, about, fmt.Sprintf("its account %s may write the ledgers of all drivers, and so take their volumes: its own driver's are enough (deploy/admission/writers.yaml)", accountOf(p.pod)), "kubectl get clusterrolebindings -o wide | grep "+printable.Word(accountOf(p.pod).String()))
 	}
 	token := authorizationv1.ResourceAttributes{Namespace: p.config.Fencing.Namespace, Verb: "create", Resource: "serviceaccounts/token", Name: deploy.KubeletAccount}
@@ -466,9 +466,20 @@ func (d *doctoring) lookAtPolicies() {
 			}
 		}
 	}
+	if d.sharedLedgers() {
+		d.add(LookAt, "policies", "csi-fencepost-ledger is of an earlier build: it asks for the right to write the ledgers of all drivers, and refuses an account that may write those of its own driver alone", "kubectl apply -f deploy/admission/ledger.yaml")
+	}
 	if len(absent) > 0 && d.sees("validatingadmissionpolicies") && d.sees("validatingadmissionpolicybindings") {
 		d.add(LookAt, "policies", "not installed: "+strings.Join(absent, ", ")+". Who may write PersistentVolumes, the status of Nodes, records or taints can say there that a node is off (SECURITY.md)", "kubectl apply -f deploy/admission")
 	}
+}
+
+// sharedLedgers tells whether the policy of ledgers knows no right that is named as a driver.
+func (d *doctoring) sharedLedgers() bool {
+	named := func(v admissionv1.Validation) bool { return strings.Contains(v.Expression, ".name(") }
+	return slices.ContainsFunc(d.facts.policies, func(p *admissionv1.ValidatingAdmissionPolicy) bool {
+		return p.Name == policyPrefix+"ledger" && len(p.Spec.Validations) > 0 && !slices.ContainsFunc(p.Spec.Validations, named)
+	})
 }
 
 // tagOf an image; empty: it has none.
