@@ -19,8 +19,8 @@ const folder = "deploy/chart/csi-fencepost"
 var copied = []string{
 	"rbac/namespace.yaml", "rbac/observe.yaml", "rbac/enforce.yaml", "rbac/kubelet.yaml", "rbac/failover.yaml", "rbac/authorization.yaml",
 	"admission/ledger.yaml", "admission/nodes.yaml", "admission/records.yaml", "admission/taint.yaml", "admission/writers.yaml",
-	"injection/policy.yaml", "injection/variables.yaml", "injection/attacher.cel", "injection/webhook.yaml",
-	"failover/rbac.yaml", "failover/deployment.yaml", "failover/podmonitor.yaml",
+	"injection/policy.yaml", "injection/variables.yaml", "injection/attacher.cel", "injection/webhook.yaml", "injection/networkpolicy.yaml",
+	"failover/rbac.yaml", "failover/deployment.yaml", "failover/podmonitor.yaml", "failover/networkpolicy.yaml",
 	"monitoring/dashboard.json", "monitoring/prometheusrule.yaml",
 }
 

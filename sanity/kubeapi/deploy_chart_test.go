@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -432,6 +433,75 @@ func TestTheChartHasDashboardAndAlerts(t *testing.T) {
 		}
 		if got.GetLabels()["grafana_dashboard"] != "1" || got.GetNamespace() != "ops" {
 			t.Errorf("%s: labels %q", chartKey(got), got.GetLabels())
+		}
+	})
+}
+
+// With monitoring.metricsFrom only that namespace reaches the ports of metrics and probes, and everybody, as the API
+// servers, that of the webhook. By default, and of what does not run, there is no NetworkPolicy.
+func TestTheChartLetsOneNamespaceReachTheMetrics(t *testing.T) {
+	single.take(t)
+	const both = "failover: {enabled: true}\ninjection: {enabled: true, by: Webhook}\nimage: {repository: csi-fencepost}\n"
+	const from, toFailover, toWebhook = "monitoring: {metricsFrom: prometheus-of-ours}\n", "csi-fencepost-failover", "fence-csi-fencepost-webhook"
+	namespaces := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "prometheus-of-ours"}}}}
+	metrics := map[string]any{"from": namespaces, "ports": []any{map[string]any{"protocol": "TCP", "port": float64(9810)}}}
+	everybody := map[string]any{"ports": []any{map[string]any{"protocol": "TCP", "port": float64(8443)}}}
+	eachHelm(t, func(t *testing.T, helm func(string, ...string) ([]byte, error)) {
+		render := func(values string) ([]byte, error) {
+			return helm(values, "template", "fence", ownChart, "--kube-version=1.37.0", "--namespace=ops", "-f=-")
+		}
+		for values, want := range map[string][]string{
+			arrayIn(config.Enforce, both):      nil,
+			arrayIn(config.Enforce, from):      nil,
+			arrayIn(config.Enforce, both+from): {toFailover, toWebhook},
+			arrayIn(config.Enforce, strings.Replace(both, "by: Webhook", "by: Policy", 1)+from): {toFailover},
+		} {
+			out, err := render(values)
+			must(t, err)
+			got := map[string]*unstructured.Unstructured{}
+			for _, o := range objects(t, out) {
+				if o.GetKind() == "NetworkPolicy" {
+					got[o.GetName()] = o
+				}
+			}
+			if len(got) != len(want) {
+				t.Errorf("%s\nhas %d NetworkPolicies, want %v", values, len(got), want)
+			}
+			for _, name := range want {
+				o := got[name]
+				if o == nil {
+					t.Fatalf("%s\nhas no NetworkPolicy %s", values, name)
+				}
+				pods := findObject(t, objects(t, out), "Deployment", name)
+				if pods.GetNamespace() != o.GetNamespace() {
+					t.Errorf("%s: namespace %s, and its pods are in %s", name, o.GetNamespace(), pods.GetNamespace())
+				}
+				selector, _, _ := unstructured.NestedMap(pods.Object, "spec", "selector")
+				ingress := []any{metrics}
+				if name == toWebhook {
+					ingress = []any{everybody, metrics}
+				}
+				body, err := json.Marshal(map[string]any{"podSelector": selector, "policyTypes": []any{"Ingress"}, "ingress": ingress})
+				must(t, err)
+				plain := map[string]any{}
+				must(t, json.Unmarshal(body, &plain))
+				has, err := json.Marshal(o.Object["spec"])
+				must(t, err)
+				is := map[string]any{}
+				must(t, json.Unmarshal(has, &is))
+				same(t, name, is, plain)
+			}
+		}
+		for values, says := range map[string]string{
+			"failover: {enabled: true, pod: {hostNetwork: true}}\nimage: {repository: csi-fencepost}\n":                                       "leave it out, or failover.pod.hostNetwork",
+			arrayIn(config.Enforce, "injection: {enabled: true, by: Webhook, webhook: {pod: {hostNetwork: true}}}\nimage: {repository: a}\n"): "leave it out, or injection.webhook.pod.hostNetwork",
+		} {
+			if _, err := render(values + from); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v, want %q", values, err, says)
+			}
+		}
+		if _, err := render("monitoring: {metricsFrom: 'a b'}"); err == nil || !strings.Contains(err.Error(), "monitoring/metricsFrom") {
+			t.Errorf("a namespace that is none: %v", err)
 		}
 	})
 }
