@@ -57,14 +57,17 @@ func wrongTest(text, in string, all map[string][]string) (fault, next string) {
 		return "there is no such test " + strings.TrimSpace("in "+in), in
 	}
 	for _, words := range splitShell(text) {
-		at := slices.Index(words, "go")
+		at, module := slices.Index(words, "go"), ""
+		if at >= 0 && at+2 < len(words) && words[at+1] == "-C" {
+			at, module = at+2, words[at+2]+"/"
+		}
 		if at < 0 || at+1 >= len(words) || words[at+1] != "test" {
 			continue
 		}
 		tests, folder, run := []string(nil), "", ""
 		for i, w := range words {
 			if path, ok := strings.CutPrefix(w, "./"); ok {
-				path, deep := strings.CutSuffix(path, "/...")
+				path, deep := strings.CutSuffix(module+path, "/...")
 				for f := range all {
 					if f == path || deep && strings.HasPrefix(f, path+"/") {
 						folder, tests = path, append(tests, all[f]...)

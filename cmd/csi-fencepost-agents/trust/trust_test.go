@@ -2,13 +2,17 @@ package trust_test
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost-agents/contract"
@@ -104,6 +108,68 @@ func TestAProxyBehindTLSIsRefusedUnderAPin(t *testing.T) {
 				t.Errorf("%s, fingerprint %q: %v", proxy, pin, err)
 			}
 		}
+	}
+}
+
+// A proxy without TLS is asked for a tunnel, with the name and the password that the variable has for it, and
+// sees neither the request nor the certificate that is trusted: that is the device's.
+func TestARequestGoesThroughAProxyThatSeesNothingOfIt(t *testing.T) {
+	device, _, fingerprint := served(t)
+	var mu sync.Mutex
+	var asked []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, password, _ := strings.Cut(r.Header.Get("Proxy-Authorization"), " ")
+		word, _ := base64.StdEncoding.DecodeString(password)
+		mu.Lock()
+		asked = append(asked, strings.Join([]string{r.Method, r.Host, name, string(word), r.Header.Get("X-Auth-Token")}, " "))
+		mu.Unlock()
+		if r.Method != http.MethodConnect {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		to, err := net.Dial("tcp", device.Listener.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer to.Close()
+		w.WriteHeader(http.StatusOK)
+		from, buffered, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer from.Close()
+		go func() { _, _ = io.Copy(to, buffered) }()
+		_, _ = io.Copy(from, to)
+	}))
+	t.Cleanup(proxy.Close)
+	t.Setenv("NO_PROXY", "")
+	t.Setenv("HTTPS_PROXY", "http://user:proxy-word@"+proxy.Listener.Addr().String())
+	for pin, trusted := range map[string]bool{fingerprint: true, strings.Repeat("ab", 32): false} {
+		asked = nil
+		client, err := trust.Client(contract.Values{"fingerprint": pin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://bmc.example.com/power", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("X-Auth-Token", "device-word")
+		res, err := client.Do(q)
+		if err == nil {
+			res.Body.Close()
+		}
+		client.CloseIdleConnections()
+		if (err == nil) != trusted || err != nil && strings.Contains(err.Error(), "word") {
+			t.Errorf("fingerprint %s: %v", pin, err)
+		}
+		mu.Lock()
+		if want := "CONNECT bmc.example.com:443 Basic user:proxy-word "; len(asked) != 1 || asked[0] != want {
+			t.Errorf("fingerprint %s: the proxy is asked %q, want %q", pin, asked, want)
+		}
+		mu.Unlock()
 	}
 }
 
