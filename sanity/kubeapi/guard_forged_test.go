@@ -143,7 +143,7 @@ func TestADriversPodForgesNoLedgerOfAnotherDriversVolume(t *testing.T) {
 // of a Node of that name that was made later, of a later boot, or once the lease was renewed it is not believed,
 // though the record still says it, or somebody puts it back there.
 func TestAnAnswerAboutPowerIsNotBelievedOnceTheNodeWasBack(t *testing.T) {
-	r := newRigOn(t, policed, "stale", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
+	r := newRigThatAnswers(t, "stale", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
 	target, lives := r.node("target"), []string{"boots", "registers", "renews"}
 	nodes, plugsOf := map[string]*node{}, ""
 	for _, name := range lives {

@@ -32,7 +32,7 @@ import (
 // lock. That keeps others from fencing the node for as long, and nothing else: it claims nothing by
 // it, what the agents read counts, and an operator takes the lock away, however long it is to last.
 func TestADriversPodThatHoldsANodesLockKeepsOthersFromFencingItForAsLong(t *testing.T) {
-	r := newRigOn(t, policed, "locked", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
+	r := newRigThatAnswers(t, "locked", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
 		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, " +
 		"nodeParameters: {plug: {locked-held: held, locked-ever: ever, locked-unplugged: unplugged}}}}]}]}"})
 	r.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-")
@@ -373,7 +373,13 @@ func TestAForgedAnswerAboutPowerCountsOnlyWithoutThePolicies(t *testing.T) {
 	t.Parallel()
 	for name, server := range map[string]*server{"forged": common, "forged-in-vain": policed} {
 		t.Run(name, func(t *testing.T) {
-			r := newRigOn(t, server, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
+			alone := func() {
+				if server == policed {
+					answering.Lock()
+					t.Cleanup(answering.Unlock)
+				}
+			}
+			r := newRigAfter(t, alone, server, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
 			forger, fences := clientOf(t, r.ServiceAccountKubeconfig()), r.Client
 			if server == policed {
 				r.writer("csi-fencepost-writer-of-")
@@ -453,7 +459,7 @@ func TestAForgedAnswerAboutPowerCountsOnlyWithoutThePolicies(t *testing.T) {
 // answered no person's word counts, so that the volume waits, and nothing is freed of a machine that runs; the
 // next question is answered. That a machine was read as off is written down apart from the question, and counts.
 func TestADriversPodThatTakesQuestionsAwayKeepsVolumesWaiting(t *testing.T) {
-	r := newRigOn(t, policed, "taken", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
+	r := newRigThatAnswers(t, "taken", bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\nfencing: {apart: true, maxUnhealthy: 100%, suspectAfter: 12s}"})
 	runs, off, target := r.node("runs"), r.node("off"), r.node("target")
 	volumes := map[*node]*bed.Volume{runs: r.volume("of-runs"), off: r.volume("of-off")}
 	// Another driver's sidecar has the agents, and may fence. They read slowly, so that no answer is first.

@@ -61,7 +61,19 @@ func newRigWithout(t *testing.T, name string, o bed.StageOptions) *rig {
 // newRigOn is newRigWithout on that API server.
 func newRigOn(t *testing.T, server *server, name string, o bed.StageOptions) *rig {
 	t.Helper()
-	staged.take(t)
+	return newRigAfter(t, func() {}, server, name, o)
+}
+
+// newRigThatAnswers is newRigOn on the server with the policies, of a driver that may vouch for what its
+// agents read.
+func newRigThatAnswers(t *testing.T, name string, o bed.StageOptions) *rig {
+	t.Helper()
+	return newRigAfter(t, func() { answering.RLock(); t.Cleanup(answering.RUnlock) }, policed, name, o)
+}
+
+func newRigAfter(t *testing.T, before func(), server *server, name string, o bed.StageOptions) *rig {
+	t.Helper()
+	staged.takeAfter(t, before)
 	o.Nodes, o.Manual = -1, true
 	if !strings.Contains(o.Config, "fencing:") {
 		// Other tests' dead nodes are no storm.

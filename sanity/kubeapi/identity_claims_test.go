@@ -39,7 +39,7 @@ func newClaims(t *testing.T, name string, plugs ...string) *claims {
 func newClaimsBy(t *testing.T, name, parameter string, plugs ...string) *claims {
 	t.Helper()
 	// It writes no record of the nodes that the tests beside it taint.
-	r := newRigOn(t, policed, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
+	r := newRigThatAnswers(t, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}\n" +
 		"fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [{agents: [{name: bmc, timeout: 5s, exec: {agent: fence_bmc, " + parameter + "}}]}]}"})
 	r.writer("csi-fencepost-writer-of-", "csi-fencepost-fencer-")
 	c := &claims{rig: r, plugs: r.Plugs("fence_bmc"), by: parameter, names: plugs}

@@ -61,12 +61,24 @@ var (
 // it waited off the time that the test took.
 func (q turns) take(t *testing.T) {
 	t.Helper()
+	q.takeAfter(t, func() {})
+}
+
+// takeAfter is take, once what comes before has returned.
+func (q turns) takeAfter(t *testing.T, before func()) {
+	t.Helper()
 	t.Parallel()
 	began := time.Now()
+	before()
 	q <- struct{}{}
 	t.Logf("its turn came after %.1fs", time.Since(began).Seconds())
 	t.Cleanup(func() { <-q })
 }
+
+// answering is held, for reading, by who has agents on the server with the policies, and may vouch for what
+// they read: it answers the questions of all, also that none of its agents knows the node. Who
+// wants nobody to answer holds it alone.
+var answering sync.RWMutex
 
 // run is what the tests of this run have in common.
 var run struct {
