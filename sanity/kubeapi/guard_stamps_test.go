@@ -238,6 +238,21 @@ func TestOnlyItsKubeletSaysSinceWhenItIsReady(t *testing.T) {
 	_, err = controller.CoreV1().Nodes().Update(ctx, whole, metav1.UpdateOptions{FieldManager: "kube-controller-manager"})
 	allowed(t, "the node controller writes the whole Node", err)
 
+	// Owners of whom no time is told keep nobody from writing, as those of a file that a tool has stripped of times.
+	timeless := read()
+	for i := range timeless.ManagedFields {
+		timeless.ManagedFields[i].Time = nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": timeless.ManagedFields, "labels": map[string]string{"timeless": "x"}}})
+	must(t, err)
+	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n-heard", types.MergePatchType, body, metav1.PatchOptions{FieldManager: "forger"})
+	allowed(t, "all times are forgotten", err)
+	if at := evidence.HeardAt(read()); !at.IsZero() {
+		t.Errorf("it is told when the kubelet was heard: %s", at)
+	}
+	must(t, says(kubelet, "kubelet", beats))
+	allowed(t, "node-problem-detector sets its condition then", conditionAs(ctx, stranger, "npd", "n-heard", corev1.NodeCondition{Type: "KernelDeadlock", Status: corev1.ConditionFalse}))
+
 	// Of more than ten writers the API server merges the oldest.
 	time.Sleep(1100 * time.Millisecond)
 	for i := range 14 {
@@ -254,20 +269,6 @@ func TestOnlyItsKubeletSaysSinceWhenItIsReady(t *testing.T) {
 		c.Status, c.LastTransitionTime = corev1.ConditionTrue, metav1.Now()
 		beats(c)
 	}))
-	// Owners of whom no time is told keep nobody from writing, as those of a file that a tool has stripped of times.
-	timeless := read()
-	for i := range timeless.ManagedFields {
-		timeless.ManagedFields[i].Time = nil
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": timeless.ManagedFields}})
-	must(t, err)
-	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n-heard", types.MergePatchType, body, metav1.PatchOptions{FieldManager: "forger"})
-	allowed(t, "all times are forgotten", err)
-	if at := evidence.HeardAt(read()); !at.IsZero() {
-		t.Errorf("it is told when the kubelet was heard: %s", at)
-	}
-	must(t, says(kubelet, "kubelet", beats))
-	allowed(t, "node-problem-detector sets its condition then", conditionAs(ctx, stranger, "npd", "n-heard", corev1.NodeCondition{Type: "KernelDeadlock", Status: corev1.ConditionFalse}))
 	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n-heard", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{FieldManager: "forger"})
 	allowed(t, "all owners are forgotten", err)
 
