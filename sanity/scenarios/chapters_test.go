@@ -42,7 +42,7 @@ var chapters = []struct {
 	{"Ledger, PersistentVolume and VolumeAttachment", []string{"stripped-va", "two-pvs", "two-pvs-rwx", "pv-again", "restored-pv", "ledger-wiped", "garbled", "other-cluster", "no-pv",
 		"unseen-detach", "reconcile", "late-unpublish", "late-attach", "orphan", "orphan-refused", "orphan-late", "secrets"}},
 	{"API server, controllers, and csi-fencepost itself", []string{"api-outage", "api-hangs", "kcm-change", "crash-takeover", "crash-move", "twins", "bypassed"}},
-	{"Every day", []string{"move", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off", "two-wait", "back-detach", "stale-attached", "cloud-gone", "waiter-dies", "never-there", "asked-gone", "target-gone", "list-slow", "list-fails", "drain-unseen",
+	{"Every day", []string{"move", "policies", "drain", "drain-throttle", "kubelet-again", "recreate", "surge-0", "driver-again", "upgrade", "back-off", "two-wait", "back-detach", "stale-attached", "cloud-gone", "waiter-dies", "never-there", "asked-gone", "target-gone", "list-slow", "list-fails", "drain-unseen",
 		"in-again", "new-node-id"}},
 	{"None of our business, or as configured", []string{"live-migration", "rox", "rwx", "forward", "observe", "revokes", "injected", "injected-obs"}},
 }

@@ -22,4 +22,11 @@ var everyday = []scenario{
 			}
 		},
 	},
+	{
+		name:        "policies",
+		rule:        "R6: with the policies of deploy/admission in force nodes register, are drained, die and come back, and their volumes move",
+		ownBed:      true,
+		guardedOnly: true,
+		story:       policed,
+	},
 }
