@@ -33,11 +33,11 @@ type stampForgery struct {
 // stamps only with another change, and none with a Node's status.
 var stampForgeries = []stampForgery{
 	{name: "stamps", resource: "nodes", forge: func(ctx context.Context, by kubernetes.Interface, n *corev1.Node) error {
-		_, err := by.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, anHourBefore(n), metav1.PatchOptions{FieldManager: "forger"})
+		_, err := by.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, stampedBy(n, -time.Hour), metav1.PatchOptions{FieldManager: "forger"})
 		return err
 	}},
 	{name: "stamps-of-status", resource: "nodes/status", vain: true, forge: func(ctx context.Context, by kubernetes.Interface, n *corev1.Node) error {
-		_, err := by.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, anHourBefore(n), metav1.PatchOptions{FieldManager: "forger"}, "status")
+		_, err := by.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, stampedBy(n, -time.Hour), metav1.PatchOptions{FieldManager: "forger"}, "status")
 		return err
 	}},
 	{name: "condition", resource: "nodes/status", forge: func(ctx context.Context, by kubernetes.Interface, n *corev1.Node) error {
@@ -47,14 +47,14 @@ var stampForgeries = []stampForgery{
 	}},
 }
 
-// anHourBefore is the patch by which every owner of the Node's fields has changed them an hour earlier.
-func anHourBefore(n *corev1.Node) []byte {
+// stampedBy is the patch by which every owner of the Node's fields has changed them so much later.
+func stampedBy(n *corev1.Node, later time.Duration) []byte {
 	owners := n.DeepCopy().ManagedFields
 	for i := range owners {
-		at := metav1.NewTime(owners[i].Time.Add(-time.Hour))
+		at := metav1.NewTime(owners[i].Time.Add(later))
 		owners[i].Time = &at
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": owners, "labels": map[string]string{"forged": "x"}}})
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"managedFields": owners, "labels": map[string]string{"forged": fmt.Sprintf("by%v", later.Seconds())}}})
 	if err != nil {
 		panic(err)
 	}
@@ -211,6 +211,11 @@ func TestOnlyItsKubeletSaysSinceWhenItIsReady(t *testing.T) {
 	}
 	refusedFor("all conditions taken away", statusAs(ctx, stranger, "n-heard", `{"conditions":[]}`), ready)
 
+	for _, later := range []time.Duration{-time.Second, time.Second, time.Hour} {
+		_, err := stranger.CoreV1().Nodes().Patch(ctx, "n-heard", types.MergePatchType, stampedBy(read(), later), metav1.PatchOptions{FieldManager: "forger"})
+		refusedFor(fmt.Sprintf("stamps %v later", later), err, owners)
+	}
+
 	// What others have to say.
 	time.Sleep(1100 * time.Millisecond)
 	deadlock := corev1.NodeCondition{Type: "KernelDeadlock", Status: corev1.ConditionFalse}
@@ -263,7 +268,7 @@ func TestOnlyItsKubeletSaysSinceWhenItIsReady(t *testing.T) {
 		t.Errorf("the API server still tells when it heard the kubelet: %s", at)
 	}
 	whole.ManagedFields = slices.Clone(whole.ManagedFields)
-	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n-heard", types.MergePatchType, anHourBefore(whole), metav1.PatchOptions{FieldManager: "forger"})
+	_, err = stranger.CoreV1().Nodes().Patch(ctx, "n-heard", types.MergePatchType, stampedBy(whole, -time.Hour), metav1.PatchOptions{FieldManager: "forger"})
 	refusedFor("stamps where there are none", err, owners)
 	must(t, says(kubelet, "kubelet", func(c *corev1.NodeCondition) {
 		c.Status, c.LastTransitionTime = corev1.ConditionTrue, metav1.Now()
