@@ -154,7 +154,7 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 	if !e.Kind.known() {
 		return false, VoidUnknownKind
 	}
-	if e.OwnWord && h.Here() != nil && (h.Liveness == Alive || h.Liveness == Unwatched) {
+	if e.OwnWord && h.MayLive() {
 		return false, VoidOwnWord
 	}
 	if e.Kind == StorageFence && h.RegisteredAnew() {

@@ -496,6 +496,11 @@ func (h *Holder) Here() *Node {
 	return nil
 }
 
+// MayLive tells whether its Node shows life, or was not watched for long enough to show none.
+func (h *Holder) MayLive() bool {
+	return h.Here() != nil && (h.Liveness == Alive || h.Liveness == Unwatched)
+}
+
 // OwnsID tells whether the holder's driver is registered with its node ID under the live Node
 // of its name.
 func (h *Holder) OwnsID() bool { return h.NodeID != "" && h.Node != nil && h.Node.NodeID == h.NodeID }

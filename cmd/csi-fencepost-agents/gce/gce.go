@@ -108,7 +108,7 @@ func (m ofTheMachine) Token() (*oauth2.Token, error) {
 	if !metadata.OnGCE() {
 		return nil, errors.New("this does not run on Compute Engine, whose metadata service gives credentials: name a key's file in the parameter credentials_file")
 	}
-	text, err := metadata.NewClient(trust.ForTokens(m.run)).GetWithContext(context.Background(), "instance/service-accounts/default/token?"+url.Values{"scopes": {scope}}.Encode())
+	text, err := metadata.NewClient(trust.ForTokens(m.run)).GetWithContext(m.run, "instance/service-accounts/default/token?"+url.Values{"scopes": {scope}}.Encode())
 	if err != nil {
 		return nil, err
 	}

@@ -355,6 +355,7 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 		}
 		return v
 	}
+	lives := h.MayLive()
 	// Something else decides about the holder. Ask of one that is silent and
 	// uses the volume, so that nothing else can.
 	h.State, h.Liveness = fence.Held, fence.Stale
@@ -373,7 +374,7 @@ func viewEvidence(s *fence.Snapshot, h fence.Holder, e fence.Evidence) evidenceV
 		v.Why = "it speaks against any claim that the node is off"
 	case st.Note != "":
 		v.Why = st.Note
-	case e.OwnWord:
+	case e.OwnWord && lives:
 		v.Why = fence.VoidOwnWord
 	default:
 		v.Why = "nothing is wrong with it, but another reason goes before it"
