@@ -65,7 +65,8 @@ type Reading struct {
 	// Named are the CIDR blocks that an off of the machine names, Cut those of the machine
 	// that are cut off. Empty of an agent that cuts no addresses off.
 	Named, Cut []string
-	// OwnWord: nobody but the machine's Node says that these are its addresses.
+	// OwnWord: nobody but the machine's Node says which addresses are its, or nobody at all
+	// does and only those in Machine.Fenced were looked for.
 	OwnWord bool
 }
 

@@ -76,7 +76,7 @@ type where struct{ level, attempt int }
 func (r *run) note(b Bounded, action string, at where, started time.Time, a answer) {
 	s := Step{
 		Agent: b.Agent.Name(), Action: action, Level: at.level, Attempt: at.attempt,
-		State: a.reading.State, Detail: clip(a.reading.Detail, maxDetail), Checked: a.reading.Checked, Named: a.reading.Named, Cut: a.reading.Cut, Hangs: errors.Is(a.err, errHangs),
+		State: a.reading.State, Detail: clip(a.reading.Detail, maxDetail), Checked: a.reading.Checked, OwnWord: a.reading.OwnWord, Named: a.reading.Named, Cut: a.reading.Cut, Hangs: errors.Is(a.err, errHangs),
 		Started: started, Took: time.Since(started),
 	}
 	if a.err != nil {

@@ -42,8 +42,9 @@ type Step struct {
 	Level   int   `json:"level"`
 	Attempt int   `json:"attempt"`
 	State   State `json:"state"`
-	// Checked, Named and Cut are a reading's.
+	// Checked, OwnWord, Named and Cut are a reading's.
 	Checked bool     `json:"-"`
+	OwnWord bool     `json:"-"`
 	Named   []string `json:"-"`
 	Cut     []string `json:"-"`
 	// Hangs: it did not end in time, and what it sends may take effect later.

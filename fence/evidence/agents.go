@@ -305,7 +305,7 @@ func readings(q *Question, a *fencer.Answer) []fence.Evidence {
 	var found []fence.Evidence
 	if a.State == agent.Off {
 		e := base
-		e.Kind, e.Source, e.Detail = a.Kind, strings.Join(a.Agents, ", "), a.Detail
+		e.Kind, e.Source, e.Detail, e.OwnWord = a.Kind, strings.Join(a.Agents, ", "), a.Detail, a.OwnWord
 		if f := q.Record.Early(a.Machine); f != nil && a.Kind == fence.PowerReading {
 			e.Missed = f.Missed
 		}

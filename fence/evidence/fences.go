@@ -67,7 +67,7 @@ func recorded(q *Question, f *record.Fence) []fence.Evidence {
 		detail += "; "
 	}
 	return []fence.Evidence{{
-		Kind: f.Kind, Source: strings.Join(f.Agents, ", "), Detail: detail + "recorded by " + f.Actor,
+		Kind: f.Kind, OwnWord: f.OwnWord, Source: strings.Join(f.Agents, ", "), Detail: detail + "recorded by " + f.Actor,
 		NodeName: q.Holder.NodeName, NodeID: q.Holder.NodeID,
 		NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, SystemUUID: f.Machine.SystemUUID, LeaseRV: f.Machine.LeaseRV,
 	}}

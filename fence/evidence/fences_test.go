@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
+	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -59,6 +61,21 @@ func TestAFenceThatIsNotCurrentIsNoEvidence(t *testing.T) {
 	}
 	if found := ask(t, Fences(nil), stale(nil)); found != nil {
 		t.Errorf("without a record: %+v", found)
+	}
+}
+
+// A node that lives may have another address than the one that it alone says is its.
+func TestTheNodesOwnWordIsSaidToBeThat(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		r := withFence(fence.StorageFence, "other")
+		r.Fences[0].OwnWord = own
+		if found := ask(t, Fences(nil), stale(r)); len(found) != 1 || found[0].OwnWord != own {
+			t.Errorf("by the record: %+v", found)
+		}
+		a := &asker{storage: true, answer: fencer.Answer{State: agent.Off, Kind: fence.StorageFence, Storage: agent.Off, OwnWord: own}}
+		if found := ask(t, Agents(a), stale(r)); len(found) != 1 || found[0].OwnWord != own {
+			t.Errorf("by the agents: %+v", found)
+		}
 	}
 }
 

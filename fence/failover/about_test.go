@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 	"github.com/csi-fencepost/csi-fencepost/fence/observe"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
@@ -108,6 +109,25 @@ func TestAFenceThatIsBeingLiftedProvesNothing(t *testing.T) {
 		e := agentEvidence(&state{Fence: &about[0]}, &fence.Holder{NodeName: "n1"})
 		if len(e) != 1 || (e[0].Void == fence.VoidLifting) != (f.Phase != record.Fenced) {
 			t.Errorf("%s: %+v", f.Phase, e)
+		}
+	}
+}
+
+// Nobody evicts a pod from a node that lives because an address is cut off that it alone says is its.
+func TestTheNodesOwnWordIsNoMoreForWhoFences(t *testing.T) {
+	f := record.Fence{Kind: fence.StorageFence, Driver: "d", Phase: record.Fenced, Machine: record.FencedMachine{NodeUID: "u1", BootID: "b1"}}
+	for name, c := range map[string]struct {
+		record, answer, want bool
+	}{
+		"nobody says so":    {false, false, false},
+		"in the record":     {true, false, true},
+		"as it is read now": {false, true, true},
+	} {
+		f.OwnWord = c.record
+		about := fencer.Standing(&record.Record{Node: "n1", Fences: []record.Fence{f}}, "d")
+		s := &state{Fence: &about[0], Covered: true, Node: &corev1.Node{}, Answer: &fencer.Answer{State: agent.Off, Kind: fence.StorageFence, OwnWord: c.answer}}
+		if e := agentEvidence(s, &fence.Holder{NodeName: "n1"}); len(e) != 1 || e[0].OwnWord != c.want {
+			t.Errorf("%s: %+v", name, e)
 		}
 	}
 }

@@ -294,7 +294,8 @@ func agentEvidence(s *state, h *fence.Holder) (found []fence.Evidence) {
 		case !f.Vouched:
 			void = fence.VoidUnvouched
 		}
-		found = append(found, fence.Evidence{Kind: f.Kind, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
+		own := f.OwnWord || f.Kind == fence.StorageFence && heard && answer.OwnWord
+		found = append(found, fence.Evidence{Kind: f.Kind, OwnWord: own, Source: f.Source, NodeName: h.NodeName, NodeID: h.NodeID,
 			NodeUID: f.NodeUID, BootID: f.BootID, SystemUUID: f.SystemUUID, LeaseRV: f.LeaseRV, Missed: f.Missed, Void: void})
 	}
 	if a := answer; heard && s.Node == nil && a.State == agent.Off && a.Kind == fence.PowerReading && s.Fence != nil && s.Fence.ID != a.Fence {

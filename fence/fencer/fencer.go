@@ -256,6 +256,9 @@ type Answer struct {
 	Agents []string
 	// On are the agents that read the machine's power as on, whatever State is.
 	On []string
+	// OwnWord: of Off at the storage, that nobody but its Node says that what is cut off is its
+	// address, and that it was not this driver's fence that cut it (fence.Evidence).
+	OwnWord bool
 	// Storage is the access to the driver's storage; Unclear also where no agent
 	// was asked that can tell.
 	Storage agent.State

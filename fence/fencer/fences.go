@@ -28,6 +28,9 @@ type Fence struct {
 	// Others: it is the storage fence of another driver than the Fencer's, which that one's
 	// sidecar makes and lifts. FencesOf has none of these.
 	Others bool
+	// OwnWord: of a storage fence that was found, that nobody but its Node says that what is cut
+	// off is its address (record.Fence).
+	OwnWord bool
 	// Source names the agents.
 	Source string
 	// Cut: it was switched or cut off, not found off. Sidecar: not by a person.
@@ -110,7 +113,7 @@ func Standing(r *record.Record, driver string) (all []Fence) {
 
 func fenceOf(r *record.Record, f *record.Fence) *Fence {
 	out := &Fence{ID: f.ID, Node: r.Node, Vouched: r.Vouched(f), Timed: r.Vouched(f.Cutting()), NodeUID: f.Machine.NodeUID, BootID: f.Machine.BootID, LeaseRV: f.Machine.LeaseRV,
-		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Driver: f.Driver, Source: strings.Join(f.Agents, ", "), Cut: f.Cuts(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
+		SystemUUID: f.Machine.SystemUUID, NodeIDs: f.Machine.NodeIDs, Kind: f.Kind, Driver: f.Driver, OwnWord: f.OwnWord, Source: strings.Join(f.Agents, ", "), Cut: f.Cuts(), Sidecar: f.BySidecar(), Lifting: f.BeingLifted(), Witness: f.Witness}
 	if r.Vouched(f.Missing()) {
 		out.Missed = f.Missed
 	}

@@ -56,7 +56,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 			// A node that is cut anew is no further node: the brakes go by when it began.
 			start.Lift(cmp.Or(cur.LiftReason, "its agents read a part of it as open"))
 			start.StartedAt, start.Machine, start.What, start.Agents, start.Steps = cur.StartedAt, cur.Machine, cur.What, cur.Agents, offSteps(cur)
-			start.Witness = cur.Witness
+			start.Witness, start.OwnWord = cur.Witness, cur.OwnWord || !r.Vouched(cur)
 			if !r.Vouched(cur) && oneMachine(cur.Machine, now) {
 				// Which boot it is of nobody knows.
 				start.Machine, start.Witness = now, nil
@@ -65,6 +65,7 @@ func (c *cut) intend(ctx context.Context, next agent.Agent) error {
 		if try := failedBefore(r, &start, c.Driver); f == nil && try != nil && start.Phase == record.Fencing {
 			// The same again: one fence, that began when the first try did.
 			start.StartedAt, start.Steps = since(r, try, &start), offSteps(try)
+			start.OwnWord = kind == fence.StorageFence && !r.Vouched(try) // nobody vouches for what a try was to cut that has ended
 			r.Fences = slices.DeleteFunc(r.Fences, func(f record.Fence) bool { return f.ID == try.ID && f.Phase == record.Failed })
 		}
 		if f != nil {
@@ -155,6 +156,20 @@ func (c *cut) ownBlocks(before []string) []string {
 		return nil
 	}
 	return remove(named, remove(found, before))
+}
+
+// newlyCut are the blocks that the agents were told to cut, and that nobody had cut before.
+func (c *cut) newlyCut(taken []agent.Step) []string {
+	var sent, found []string
+	for _, st := range taken {
+		if st.Action == "off" {
+			sent = append(sent, agent.Blocks(st.Detail)...)
+		}
+	}
+	for _, st := range c.asked {
+		found = append(found, st.Cut...)
+	}
+	return remove(sent, found)
 }
 
 // means writes down what the agent is about to cut off, before it does: whoever comes next

@@ -110,8 +110,14 @@ func (f *Fencer) afterFailed(r *record.Record, next *record.Fence) {
 // since is mounted still.
 func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
 	anew := laterBoot(cur.Machine, a.Machine) && len(remove(agent.Blocks(a.Detail), blocks(cur))) > 0
-	if r.Vouched(cur) && !anew || !oneMachine(cur.Machine, a.Machine) {
+	if !oneMachine(cur.Machine, a.Machine) {
 		return false
+	}
+	if r.Vouched(cur) && !anew {
+		return cur.OwnWord && a.State == agent.Off && !a.OwnWord && r.Still(cur, func() bool {
+			cur.OwnWord, cur.What = false, a.Detail
+			return true
+		})
 	}
 	next := *cur
 	if cur.Kind == fence.PowerReading {
@@ -119,7 +125,7 @@ func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
 		next.Steps = steps(a.Steps)
 	}
 	if cur.Kind == fence.StorageFence {
-		next.Machine, next.Witness = a.Machine, nil
+		next.Machine, next.Witness, next.OwnWord = a.Machine, nil, a.OwnWord || a.State != agent.Off
 	}
 	if cur.Kind == fence.StorageFence && cur.Phase == record.Fenced {
 		next.What = a.Detail
@@ -183,7 +189,7 @@ func (f *Fencer) fenced(id string, a *Answer, reason string) record.Fence {
 	at := time.Now().UTC().Format(time.RFC3339)
 	next := record.Fence{
 		ID: id, Kind: a.Kind, What: a.Detail, Machine: a.Machine, Phase: record.Fenced, Actor: f.Actor, Reason: reason,
-		Missed: a.missed, Agents: a.Agents, StartedAt: at, EndedAt: at, Steps: steps(a.Steps),
+		OwnWord: a.OwnWord, Missed: a.missed, Agents: a.Agents, StartedAt: at, EndedAt: at, Steps: steps(a.Steps),
 	}
 	if a.Kind == fence.StorageFence {
 		next.Driver = f.Driver

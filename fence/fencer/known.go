@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 )
 
@@ -17,10 +18,11 @@ type known struct {
 	unvouched bool
 	ended     []string // lifted, or void
 	own       []string // the blocks that this driver's fences of the machine were to cut
+	told      []string // the blocks that are the machine's by more than its Node's word
 }
 
 func (f *Fencer) knownOf(r *record.Record, m record.Mark, l look, machine record.FencedMachine) *known {
-	k := &known{mark: m, ended: f.ended(r), own: f.ownCut(r, machine)}
+	k := &known{mark: m, ended: f.ended(r), own: f.ownCut(r, machine), told: f.told(r, machine)}
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil {
 		k.current, k.lifting = s.ID, s.BeingLifted()
 		k.unvouched = k.lifting && !r.Vouched(s) && l.node != nil
@@ -48,6 +50,31 @@ func (f *Fencer) ownCut(r *record.Record, machine record.FencedMachine) (cut []s
 		}
 	}
 	return cut
+}
+
+// told are the blocks of the machine for which there is more than its Node's word: those that a fence
+// cuts for which somebody vouches, and that was no such word itself, or that one of this driver was
+// about to cut. What another driver's fence cut is as good: drivers of one storage cut one list.
+func (f *Fencer) told(r *record.Record, machine record.FencedMachine) (blocks []string) {
+	for i := 0; r != nil && i < len(r.Fences); i++ {
+		s := &r.Fences[i]
+		switch {
+		case s.Kind != fence.StorageFence || s.OwnWord || !r.Vouched(s) || !oneMachine(s.Machine, machine):
+		case s.Phase == record.Fenced:
+			blocks = append(blocks, agent.Blocks(s.What)...)
+		case s.Driver == f.Driver:
+			blocks = append(blocks, cutBlocks(s)...)
+		}
+	}
+	return blocks
+}
+
+// ownWord tells whether readings of a machine as cut off rest on its Node's word alone: not those
+// at addresses that are told, at least one of which the Node may say.
+func ownWord(steps []agent.Step, told []string) bool {
+	return slices.ContainsFunc(steps, func(st agent.Step) bool {
+		return st.Action == "status" && st.State == agent.Off && st.OwnWord && (len(told) == 0 || len(remove(st.Named, told)) > 0)
+	})
 }
 
 // ended are the storage fences since whose end access may be open.

@@ -28,6 +28,7 @@ type firewall struct {
 	denies   error    // Off's, before it sends anything
 	strict   bool     // Off is of the addresses of now alone
 	declared []string // the addresses of each node, instead of its own
+	ownWord  bool     // whose the addresses are the Node alone says
 	atOn     func()
 	atOff    func()
 	atRead   func()
@@ -72,15 +73,16 @@ func (f *firewall) Status(_ context.Context, m agent.Machine) (agent.Reading, er
 	if !f.strict {
 		named = of(m)
 	}
+	own := f.ownWord || len(named) == 0
 	switch {
 	case len(in)+len(out) == 0:
 		return agent.Reading{}, errors.New("no known address")
 	case len(out) == 0:
-		return agent.Reading{State: agent.Off, Named: named, Cut: in, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced"}, nil
+		return agent.Reading{State: agent.Off, OwnWord: own, Named: named, Cut: in, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced"}, nil
 	case len(in) == 0:
-		return agent.Reading{State: agent.On, Named: named, Detail: "driver x does not list " + strings.Join(out, ", ") + " as fenced"}, nil
+		return agent.Reading{State: agent.On, OwnWord: own, Named: named, Detail: "driver x does not list " + strings.Join(out, ", ") + " as fenced"}, nil
 	}
-	return agent.Reading{Named: named, Cut: in, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced, and not " + strings.Join(out, ", ")}, nil
+	return agent.Reading{OwnWord: own, Named: named, Cut: in, Detail: "driver x lists " + strings.Join(in, ", ") + " as fenced, and not " + strings.Join(out, ", ")}, nil
 }
 
 func (f *firewall) Off(_ context.Context, m agent.Machine) (string, error) {

@@ -126,7 +126,9 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 		return m, onTrust, nil, nil
 	}
 	bound := f.bind(t, l)
-	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && oneMachine(s.Machine, bound) {
+	// What nobody vouches for names no address, or a machine would read as cut off by that alone. One
+	// that is being lifted proves nothing, and is to be taken back by whoever opens it (takeBack).
+	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && (r.Vouched(s) || s.BeingLifted()) && oneMachine(s.Machine, bound) {
 		m.Fenced = blocks(s)
 	}
 	return m, onTrust, f.knownOf(r, mark, l, bound), nil
@@ -266,6 +268,9 @@ func (f *Fencer) observe(ctx context.Context, t Target, fl *flight) (Answer, err
 	}
 	a := f.answer(outcome, f.bind(t, after), read)
 	a.known, a.missed = known, missed
+	if known != nil && a.Kind == fence.StorageFence {
+		a.OwnWord = ownWord(outcome.Steps, known.told)
+	}
 	early := t.Missed != nil
 	if early && a.State == agent.Off && missed == "" {
 		a = Answer{Why: a.Why + ", twice, and nothing is missing yet that a machine that runs would have done", OffTwice: true,

@@ -211,6 +211,9 @@ func (c *cut) off(ctx context.Context, now look) (Answer, error) {
 	if a.State != agent.Off {
 		return a, nil
 	}
+	if known != nil && a.Kind == fence.StorageFence {
+		a.OwnWord = ownWord(outcome.Steps, union(known.told, c.newlyCut(outcome.Steps)))
+	}
 	quick, stop := detached(ctx)
 	defer stop()
 	after, err := c.look(quick, c.t.Node)

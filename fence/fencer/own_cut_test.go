@@ -51,11 +51,16 @@ func (w *world) failedTryAt(wall *firewall, target Target) {
 // diesWhileItCuts has a sidecar die that has cut the node off and not said so.
 func (w *world) diesWhileItCuts(wall *firewall, target Target) {
 	w.startAnew(wall)
+	w.dies(wall, target)
+	w.expect("phase", w.fence().Phase, record.Fencing)
+}
+
+// dies has a sidecar die in the middle of its request.
+func (w *world) dies(wall *firewall, target Target) {
 	wall.atOff = func() { w.server.SetDown(true) }
 	_, _ = w.fencer("a").Off(w.Context(), target, "dead", false)
 	w.server.SetDown(false)
 	wall.atOff = nil
-	w.expect("phase", w.fence().Phase, record.Fencing)
 }
 
 // R1: somebody made a NetworkFence, or cut it off by hand, and volumes of another driver on

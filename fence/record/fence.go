@@ -63,6 +63,9 @@ type Fence struct {
 	What    string        `json:"what,omitempty"`
 	Machine FencedMachine `json:"machine"`
 	Phase   Phase         `json:"phase"`
+	// OwnWord: of a storage fence, that nobody but its Node says that what was found cut off is its
+	// address (fence.Evidence). Empty also where that is what this driver's fence itself cut.
+	OwnWord bool `json:"ownWord,omitzero"`
 	// Actor is who fenced, Reason why.
 	Actor  string `json:"actor"`
 	Reason string `json:"reason,omitempty"`

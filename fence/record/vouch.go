@@ -46,7 +46,11 @@ func (f *Fence) says() []string {
 		return nil
 	}
 	m := f.Machine
-	words := []string{"fence", string(f.Phase), f.ID, string(f.Kind), f.Driver, m.NodeUID, m.BootID, m.SystemUUID, m.LeaseRV, f.Actor, f.What}
+	what := "fence"
+	if f.OwnWord { // a neighbouring version, which knows of no such fence, has to wait
+		what = "fence by the Node's own word"
+	}
+	words := []string{what, string(f.Phase), f.ID, string(f.Kind), f.Driver, m.NodeUID, m.BootID, m.SystemUUID, m.LeaseRV, f.Actor, f.What}
 	for _, st := range f.Steps {
 		if st.cuts() { // what was cut is what is opened again
 			words = append(words, st.Agent, st.Detail, st.Err)

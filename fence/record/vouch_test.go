@@ -195,7 +195,8 @@ func TestWhatLiftsAStorageFenceCannotBePutIntoTheRecord(t *testing.T) {
 		"one more request": func(r *record.Record) {
 			r.Fences[0].Steps = []record.FenceStep{{Agent: "array", Action: "off", Detail: "192.0.2.9/32"}}
 		},
-		"another actor": func(r *record.Record) { r.Fences[0].Actor = "b" },
+		"the Node's own word": func(r *record.Record) { r.Fences[0].OwnWord = true },
+		"another actor":       func(r *record.Record) { r.Fences[0].Actor = "b" },
 	} {
 		_, s := storage(t)
 		update(t, s, forge)
@@ -214,7 +215,7 @@ func TestWhatLiftsAStorageFenceCannotBePutIntoTheRecord(t *testing.T) {
 		update(t, s, func(r *record.Record) {
 			f := powerFence("f1")
 			r.Fences[0].Witness, r.Fences[0].Machine, r.Fences[0].Driver, r.Fences[0].Phase, r.Fences[0].LiftReason = nil, f.Machine, "d", record.Fenced, ""
-			r.Fences[0].What, r.Fences[0].Steps, r.Fences[0].Actor = "", nil, f.Actor
+			r.Fences[0].What, r.Fences[0].Steps, r.Fences[0].Actor, r.Fences[0].OwnWord = "", nil, f.Actor, false
 		})
 		if vouches(s) {
 			t.Errorf("%s: what has ended is taken up again", name)

@@ -28,7 +28,9 @@ func (r *rig) keepsRenewing(nodes ...*node) {
 			case <-tick.C:
 			}
 			for _, n := range nodes {
-				n.renew()
+				if err := n.renewed(); r.ctx().Err() == nil { // which ends before the clean-up
+					r.must(err)
+				}
 			}
 		}
 	})
@@ -38,8 +40,8 @@ func (r *rig) keepsRenewing(nodes ...*node) {
 // Who may write the status of all Nodes names an address that a NetworkFence cuts off, and that no other Node
 // has. Of a silent node the volume moves by that. Of one that renews its lease none does, also where its
 // kubelet was refused and has forgotten the volume, or the Node is tainted, so that more is asked about it.
-// Who may write records as well has it asked whether the storage is cut off from a node that lives, and by
-// the address that he names it is.
+// Nor where the driver's agent has read that address as cut off while the node was silent once, nor where
+// who may write records as well has it asked of a node that lives.
 func TestWhoeverWritesTheStatusOfAllNodesHasNoLivingNodeTakenForCutOff(t *testing.T) {
 	own := &server{} // the definition is of the whole cluster
 	t.Cleanup(func() { must(t, own.stop()) })
@@ -50,9 +52,11 @@ func TestWhoeverWritesTheStatusOfAllNodesHasNoLivingNodeTakenForCutOff(t *testin
 		config string
 		living map[string]string // and the address that is named of each
 		silent string
+		once   string
 	}{
-		"renamed":          {"", map[string]string{"lives": "192.0.2.171", "contested": "192.0.2.172", "tainted": "192.0.2.173"}, "192.0.2.174"},
-		"renamed-recorded": {withArray(""), map[string]string{"recorded": "192.0.2.175"}, "192.0.2.176"},
+		"renamed":          {"", map[string]string{"lives": "192.0.2.171", "contested": "192.0.2.172", "tainted": "192.0.2.173"}, "192.0.2.174", "192.0.2.177"},
+		"renamed-read":     {withArray(""), map[string]string{}, "192.0.2.179", "192.0.2.180"},
+		"renamed-recorded": {withArray(""), map[string]string{"recorded": "192.0.2.175"}, "192.0.2.176", "192.0.2.178"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRigOn(t, own, name, bed.StageOptions{Config: c.config, Array: func(s *array.Switches) { s.NetworkFence = true }})
@@ -63,10 +67,11 @@ func TestWhoeverWritesTheStatusOfAllNodesHasNoLivingNodeTakenForCutOff(t *testin
 				t.Helper()
 				block := netip.MustParsePrefix(address + "/32")
 				r.must(r.addons().Fence(r.ctx(), addons.Credentials{}, []netip.Prefix{block})) // of whoever had that address
-				if c.config == "" {
+				switch name {
+				case "renamed":
 					fences.put(t, u.holder.name, fields{"driver": r.Driver, "fenceState": "Fenced", "cidrs": []string{block.String()}},
 						fields{"result": "Succeeded", "message": "fencing operation successful"})
-				} else {
+				case "renamed-recorded":
 					(&podToken{r, r.Client}).writes(u.holder, func(rec *record.Record) {
 						rec.PutFence(record.Fence{ID: "x", Kind: fence.StorageFence, Driver: r.Driver, Phase: record.Fenced, Actor: "x", Agents: []string{"array"},
 							Machine: record.FencedMachine{NodeUID: u.holder.uid, BootID: u.holder.boot},
@@ -77,7 +82,9 @@ func TestWhoeverWritesTheStatusOfAllNodesHasNoLivingNodeTakenForCutOff(t *testin
 					return statusAs(r.ctx(), actor, u.holder.name, `{"addresses":[{"type":"InternalIP","address":"`+address+`"}]}`) == nil
 				})
 			}
-			living, silent := map[string]*usedBy{}, r.usedOn(r.node("silent"), "silent", target)
+			silent, once := r.usedOn(r.node("silent"), "silent", target), r.node("once")
+			moved, kept := r.usedOn(once, "moved", target), r.usedOn(once, "kept", target)
+			living := map[string]*usedBy{}
 			for name := range c.living {
 				u := r.used(name, target)
 				living[name] = u
@@ -92,17 +99,20 @@ func TestWhoeverWritesTheStatusOfAllNodesHasNoLivingNodeTakenForCutOff(t *testin
 				n.lists(living["contested"].Volume, false, false)
 			}
 			silent.holder.fallSilent()
+			once.fallSilent()
 			r.settle()
 			for name, u := range living {
 				cutOff(u, c.living[name])
 			}
 			cutOff(silent, c.silent)
+			cutOff(moved, c.once)
 			r.WaitFor(20*time.Second, "of a silent node it counts", func() bool { return r.publish(silent.Handle, target) == nil })
 			r.wantAttached(silent.Handle, target)
-			if u := living["recorded"]; u != nil {
-				r.WaitFor(20*time.Second, "of one in whose record a fence stands it counts", func() bool { return r.publish(u.Handle, target) == nil })
-				return
-			}
+			r.WaitFor(20*time.Second, "of one that is silent once, too", func() bool { return r.publish(moved.Handle, target) == nil })
+			r.keepsRenewing(once)
+			once.ready(corev1.ConditionTrue)
+			r.settle()
+			living["kept"] = kept
 			r.Never(4*time.Second, "a living node's volume moves", func() bool {
 				for _, u := range living {
 					r.wantKept("an address is named of it that is cut off", u)

@@ -129,7 +129,7 @@ func (a *Agent) Status(ctx context.Context, m agent.Machine) (agent.Reading, err
 		return agent.Reading{Detail: err.Error()}, err
 	}
 	reading, err := a.read(ctx, t, union(t.blocks, fenced))
-	reading.Named, reading.OwnWord = texts(t.blocks), t.byNode
+	reading.Named, reading.OwnWord = texts(t.blocks), t.byNode || len(t.blocks) == 0
 	if err == nil && reading.State == agent.Off && a.declared == nil {
 		err = a.unlessClaimed(ctx, m, t, &reading)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -655,6 +656,11 @@ func TestWhoeverWritesTheNodesAddressDecidesWhatIsCutOffOnlyWhereNobodyElseSaysT
 				_, err = r.agent.Status(r.ctx(), r.m)
 				wantError(t, err, "no known address")
 				r.fenced()
+				r.m.Fenced = []string{own + "/32"}
+				must(t, r.agent.client.Fence(r.ctx(), addons.Credentials{Secrets: map[string]string{"token": secret}}, []netip.Prefix{netip.MustParsePrefix(own + "/32")}))
+				if reading, err := r.agent.Status(r.ctx(), r.m); err != nil || reading.State != agent.Off || !reading.OwnWord {
+					t.Errorf("the record alone names it: %+v, %v", reading, err)
+				}
 				return
 			}
 			r.m.Fenced = agent.Blocks(r.off())
