@@ -1,12 +1,14 @@
 package kubeapi
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/csi-fencepost/csi-fencepost/csi/addons"
 	"github.com/csi-fencepost/csi-fencepost/fence"
@@ -28,8 +30,9 @@ func (r *rig) keepsRenewing(nodes ...*node) {
 			case <-tick.C:
 			}
 			for _, n := range nodes {
-				if err := n.renewed(); r.ctx().Err() == nil { // which ends before the clean-up
-					r.must(err)
+				// The test's context ends before this is told to. Where others change the lease, too, the next one renews it.
+				if err := n.renewed(context.WithoutCancel(r.ctx())); err != nil && !apierrors.IsConflict(err) {
+					r.t.Error(err)
 				}
 			}
 		}

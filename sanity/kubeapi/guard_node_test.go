@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -153,20 +154,20 @@ func (n *node) spec(change func(*corev1.NodeSpec)) {
 // renew renews the kubelet's lease, and makes it if there is none.
 func (n *node) renew() {
 	n.r.t.Helper()
-	n.r.must(n.renewed())
+	n.r.must(n.renewed(n.r.ctx()))
 }
 
-func (n *node) renewed() error {
+func (n *node) renewed(ctx context.Context) error {
 	api := n.r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NewMicroTime(time.Now())
-	lease, err := api.Get(n.r.ctx(), n.name, metav1.GetOptions{})
+	lease, err := api.Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
-		_, err = api.Create(n.r.ctx(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: n.name},
+		_, err = api.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: n.name},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.name, RenewTime: &now}}, metav1.CreateOptions{})
 		return err
 	}
 	lease.Spec.RenewTime = &now
-	_, err = api.Update(n.r.ctx(), lease, metav1.UpdateOptions{})
+	_, err = api.Update(ctx, lease, metav1.UpdateOptions{})
 	return err
 }
 
