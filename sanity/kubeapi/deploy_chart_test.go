@@ -438,9 +438,11 @@ func TestTheChartHasDashboardAndAlerts(t *testing.T) {
 }
 
 // With monitoring.metricsFrom only that namespace reaches the ports of metrics and probes, and everybody, as the API
-// servers, that of the webhook. By default, and of what does not run, there is no NetworkPolicy.
+// servers, that of the webhook. By default, and of what does not run, there is no NetworkPolicy. The API server takes
+// each, and stores what the chart has.
 func TestTheChartLetsOneNamespaceReachTheMetrics(t *testing.T) {
 	single.take(t)
+	whole.use(t)
 	const both = "failover: {enabled: true}\ninjection: {enabled: true, by: Webhook}\nimage: {repository: csi-fencepost}\n"
 	const from, toFailover, toWebhook = "monitoring: {metricsFrom: prometheus-of-ours}\n", "csi-fencepost-failover", "fence-csi-fencepost-webhook"
 	namespaces := []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "prometheus-of-ours"}}}}
@@ -490,6 +492,7 @@ func TestTheChartLetsOneNamespaceReachTheMetrics(t *testing.T) {
 				is := map[string]any{}
 				must(t, json.Unmarshal(has, &is))
 				same(t, name, is, plain)
+				applied(t, o)
 			}
 		}
 		for values, says := range map[string]string{

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -109,6 +110,22 @@ func applyAll(t *testing.T, manifests []byte) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { remove(t, object) })
+	}
+}
+
+// applied applies an object, and fails unless the API server stores the spec as it is written, with nothing more.
+func applied(t *testing.T, object *unstructured.Unstructured) {
+	t.Helper()
+	makeNamespace(t, object.GetNamespace())
+	stored, err := whole.apply(t.Context(), object, false)
+	must(t, err)
+	defer remove(t, object)
+	wants, err := json.Marshal(object.Object["spec"])
+	must(t, err)
+	has, err := json.Marshal(stored.Object["spec"])
+	must(t, err)
+	if string(has) != string(wants) {
+		t.Errorf("of %s %s the API server stores\n%s\nwant\n%s", object.GetKind(), object.GetName(), has, wants)
 	}
 }
 
