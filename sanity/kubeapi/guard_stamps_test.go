@@ -292,3 +292,100 @@ func TestOnlyItsKubeletSaysSinceWhenItIsReady(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 	}))
 }
+
+// Who patches a Node has the API server keep no owners of its fields any more, for good, also with the policies.
+// Then nobody can tell when its kubelet was heard: one that has turned to Ready since the publish is doubted,
+// however long before the detach that was, and an out-of-service taint is not known to be later than its last
+// word. What it holds waits, until it boots, or until a person says that it is off. It never moves by that.
+func TestWhoeverHasTheOwnersOfANodesFieldsForgottenKeepsItsVolumesWaiting(t *testing.T) {
+	for name, on := range map[string]*server{"forgotten-owners": common, "forgotten-policed": policed} {
+		t.Run(name, func(t *testing.T) {
+			r := newRigOn(t, on, name, bed.StageOptions{})
+			by := r.Client
+			if on == policed {
+				r.writer("csi-fencepost-writer-of-")
+				by = stranger
+			}
+			r.start("fp")
+			r.proxy = r.dial("fp")
+			forgets := func(n *node) {
+				t.Helper()
+				_, err := by.CoreV1().Nodes().Patch(r.ctx(), n.name, types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{FieldManager: "forger"})
+				allowed(t, "all owners are forgotten", err)
+			}
+			target, turned, silent := r.node("target"), map[bool]*usedBy{}, map[bool]*usedBy{}
+			for forgotten, what := range map[bool]string{true: "forgotten", false: "known"} {
+				for kind, all := range map[string]map[bool]*usedBy{"turned": turned, "silent": silent} {
+					all[forgotten] = &usedBy{r.volume(kind + "-" + what), r.node(kind + "-" + what), target}
+					r.attach(all[forgotten].Volume, all[forgotten].holder)
+					r.attachment(all[forgotten].Volume, target)
+				}
+				turned[forgotten].holder.ready(corev1.ConditionFalse)
+				turned[forgotten].holder.ready(corev1.ConditionTrue)
+				silent[forgotten].holder.renew()
+			}
+			lives := r.used("lives", target)
+			for _, n := range []*node{turned[true].holder, silent[true].holder, lives.holder} {
+				forgets(n)
+			}
+			time.Sleep(2 * fence.StampResolution) // so that what is known is known to be earlier
+			for forgotten, u := range turned {
+				r.deleting(u.Volume, u.holder)
+				u.holder.lists(u.Volume, false, false)
+				r.deleting(silent[forgotten].Volume, silent[forgotten].holder)
+				silent[forgotten].holder.lists(silent[forgotten].Volume, true, false)
+				silent[forgotten].holder.unheard()
+				silent[forgotten].holder.taint()
+				r.bound(silent[forgotten].holder, true)
+			}
+			lives.holder.taint()
+			r.keepsRenewing(lives.holder)
+			for _, n := range []*node{turned[true].holder, silent[true].holder} {
+				now, err := r.Client.CoreV1().Nodes().Get(r.ctx(), n.name, metav1.GetOptions{})
+				r.must(err)
+				if len(now.ManagedFields) > 0 {
+					t.Fatalf("the API server keeps owners of the fields of %s again, so that nothing is shown: %+v", n.name, now.ManagedFields)
+				}
+			}
+			r.settle()
+			r.must(r.unpublish(turned[false].Handle, turned[false].holder))
+			r.WaitFor(40*time.Second, "a taint that is later is believed", func() bool { return r.publish(silent[false].Handle, target) == nil })
+			r.wantAttached(silent[false].Handle, target)
+			r.Never(suspectAfter/2, "it moves", func() bool {
+				r.wantRefused(r.publish(turned[true].Handle, target), fence.HolderContested, turned[true].holder.name)
+				r.wantRefused(r.publish(silent[true].Handle, target), fence.EvidenceVoid, silent[true].holder.name, "before the node was last heard")
+				for what, u := range map[string]*usedBy{"it may have restarted": turned[true], "its taint may be earlier": silent[true], "it uses it": lives} {
+					r.wantKept(what, u)
+				}
+				turned[true].holder.status(nothingButAHeartbeat)
+				return t.Failed()
+			})
+
+			turned[true].holder.bootAgain()
+			r.settle()
+			r.must(r.publish(turned[true].Handle, target))
+			heard := func(n *node) bool {
+				t.Helper()
+				now, err := r.Client.CoreV1().Nodes().Get(r.ctx(), n.name, metav1.GetOptions{})
+				r.must(err)
+				return !evidence.HeardAt(now).IsZero()
+			}
+			n := turned[true].holder
+			if n.status(nothingButAHeartbeat); heard(n) {
+				t.Errorf("the API server tells again when it heard %s", n.name)
+			}
+			_, err := r.Client.CoreV1().Nodes().Patch(r.ctx(), n.name, types.ApplyPatchType, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"labels":{"applied":"x"}}}`, n.name), metav1.PatchOptions{FieldManager: "a-person"})
+			r.must(err)
+			time.Sleep(1100 * time.Millisecond) // heartbeats are of the second
+			if n.status(nothingButAHeartbeat); !heard(n) {
+				t.Errorf("once somebody has applied %s the API server does not tell when it heard it", n.name)
+			}
+			if on == common {
+				silent[true].holder.confirm()
+				r.settle()
+				r.must(r.publish(silent[true].Handle, target))
+			}
+			r.wantKept("it uses it", lives)
+		})
+	}
+}
