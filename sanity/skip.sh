@@ -9,7 +9,7 @@ add() { skip=${skip:+$skip|}$1; }
 
 if ! sh "$here/deps.sh" >&2; then
 	echo "SKIPPED for want of these packages: the scenarios of failover and of real nodes, and the tests of fence agents, BMCs and virtual machines" >&2
-	add '^TestFailover|^TestFenceAgentsKnowTheParameters|^TestReal|^TestARealNode|^TestKubelets'
+	add '^TestFailover|^TestFenceAgentsKnowTheParameters|^TestReal|^TestARealNode|^TestKubelets|^TestABMCOf'
 	packages='|/fence/agent/(program|ipmi)$|/sanity/(bmc|machine|realnode/disk)$'
 	if ! command -v spin >/dev/null || ! command -v gcc >/dev/null; then
 		echo "SKIPPED for want of spin or gcc: the exploration of the model" >&2

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"net"
 	"os"
@@ -20,9 +21,11 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/evidence"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
 	"github.com/csi-fencepost/csi-fencepost/sanity/array"
 	"github.com/csi-fencepost/csi-fencepost/sanity/bed"
+	"github.com/csi-fencepost/csi-fencepost/sanity/bmc"
 )
 
 // also is the same machine as another driver knows it.
@@ -189,6 +192,19 @@ func TestNoSecretIsInWhatIsWrittenServedOrPrinted(t *testing.T) {
 	}
 }
 
+// kubeletStamped has the Node of a file look as if its kubelet had registered it, and written its status since:
+// whose heartbeat it was, too, or not.
+func kubeletStamped(n *corev1.Node, heard bool) {
+	now, status := metav1.Now(), `{"f:status":{"f:images":{}}}`
+	if heard {
+		status = `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastHeartbeatTime":{},"f:status":{}}}}}`
+	}
+	for subresource, owned := range map[string]string{"": `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/hostname":{}}}}`, "status": status} {
+		n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1",
+			FieldsType: "FieldsV1", Time: &now, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(owned)})
+	}
+}
+
 // Who may create Nodes, and nothing else, says with one what later its kubelet alone may change. The volumes that
 // it lists wait. No Node that is there is changed by it, and of a holder whose Node is gone it says nothing that
 // frees a volume, also as its machine in the same boot or another, as a kubelet's own stamps would have it.
@@ -206,15 +222,7 @@ func TestWhoeverCreatesNodesKeepsVolumesWaitingAndFreesNone(t *testing.T) {
 		_, err := creator.Create(r.ctx(), made, metav1.CreateOptions{FieldManager: "kubelet"})
 		return err
 	}
-	// stamped has the Node look as if its kubelet had registered it, and written its status since.
-	stamped := func(n *corev1.Node) {
-		now := metav1.Now()
-		for subresource, owned := range map[string]string{"": `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/hostname":{}}}}`,
-			"status": `{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastHeartbeatTime":{},"f:status":{}}}}}`} {
-			n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1",
-				FieldsType: "FieldsV1", Time: &now, Subresource: subresource, FieldsV1: metav1.NewFieldsV1(owned)})
-		}
-	}
+	stamped := func(n *corev1.Node) { kubeletStamped(n, true) }
 	tainted := func(n *corev1.Node) { stamped(n); n.Spec.Taints = []corev1.Taint{bed.OutOfServiceTaint} }
 	forgeries := map[string]struct {
 		boot, uuid string // empty: the holder's
@@ -277,6 +285,98 @@ func TestWhoeverCreatesNodesKeepsVolumesWaitingAndFreesNone(t *testing.T) {
 		r.wantKept("it is there", there)
 		return t.Failed()
 	})
+}
+
+// A Node that is made from a file under the name of one that is gone, and looks as if a kubelet had registered it,
+// is read as that machine's. Who may write its status as well says of it that it has booted, which frees what a
+// machine writes to that lives. With the policies in force nobody but its kubelet says in which boot a Node is, and
+// nothing is freed by one that is made, whoever is said to have registered it; nor once that kubelet is back.
+func TestAMadeNodeThatLooksRegisteredFreesAVolumeOnlyWhoseBootOthersMayWrite(t *testing.T) {
+	for name, on := range map[string]*server{"made-looks": common, "made-policed": policed} {
+		t.Run(name, func(t *testing.T) {
+			r := newRigOn(t, on, name, bed.StageOptions{Config: "evidence: {outOfServiceTaint: false}"})
+			by := r.Client
+			if on == policed {
+				r.writer("csi-fencepost-writer-of-")
+				by = stranger
+			}
+			r.start("fp")
+			r.proxy = r.dial("fp")
+			target := r.node("target")
+			n := r.node("gone")
+			uuid := claimedUUID("91")
+			n.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = uuid })
+			n.renew()
+			r.settle()
+			u := r.usedOn(n, "gone", target)
+			n.delete()
+			r.keepsRenewing(n) // the machine lives
+			time.Sleep(2 * fence.StampResolution)
+
+			makes := func(boot string, heard bool) error {
+				made := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{corev1.LabelHostname: n.name}}}
+				if made.Status.NodeInfo.BootID = boot; boot != "" {
+					made.Status.NodeInfo.SystemUUID = uuid
+				}
+				kubeletStamped(made, heard)
+				_, err := by.CoreV1().Nodes().Create(r.ctx(), made, metav1.CreateOptions{FieldManager: "kubelet"})
+				return err
+			}
+			says := func(boot string) error {
+				now := metav1.Now()
+				body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": map[string]any{"bootID": boot, "systemUUID": uuid}, "conditions": []corev1.NodeCondition{
+					{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: now, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}}})
+				r.must(err)
+				_, err = by.CoreV1().Nodes().Patch(r.ctx(), n.name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: "kubelet"}, "status")
+				return err
+			}
+			if on == policed {
+				const boot, heard = "status.nodeInfo.bootID, status.nodeInfo.systemUUID of Node", "metadata.managedFields of Node"
+				for _, made := range []struct {
+					err   error
+					field string
+				}{{makes(n.boot, false), boot}, {makes("another", false), boot}, {makes("", true), heard}} {
+					if !apierrors.IsForbidden(made.err) || !strings.Contains(made.err.Error(), made.field) {
+						t.Errorf("a Node is made: %v, want it to be refused for %s", made.err, made.field)
+					}
+				}
+				allowed(t, "a Node is made that looks registered", makes("", false))
+			} else {
+				allowed(t, "a Node is made that looks registered, in its boot", makes(n.boot, true))
+			}
+			made, err := r.Client.CoreV1().Nodes().Get(r.ctx(), n.name, metav1.GetOptions{})
+			r.must(err)
+			if !evidence.RegisteredByKubelet(made) {
+				t.Fatalf("it does not look registered, so that nothing is shown: %+v", made.ManagedFields)
+			}
+			r.settle()
+			r.wantKept("it is made", u)
+			if on == common {
+				for range 2 {
+					allowed(t, "it is said to be heard", says(n.boot))
+					time.Sleep(1100 * time.Millisecond)
+				}
+				r.wantKept("it is said to be heard", u)
+				allowed(t, "it is said to have booted", says("another"))
+				r.settle()
+				r.must(r.publish(u.Handle, target))
+				r.wantCalls(u.Handle, "publish "+n.id, "unpublish "+n.id, "publish "+target.id)
+				return
+			}
+			for _, boot := range []string{n.boot, "another"} {
+				if err := says(boot); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "status.nodeInfo.bootID") {
+					t.Errorf("it is said to be in a boot: %v", err)
+				}
+			}
+			r.Never(suspectAfter, "it moves", func() bool { r.wantKept("it is made", u); return t.Failed() })
+			n.status(func(s *corev1.NodeStatus) { // its kubelet's, in the boot of before
+				s.NodeInfo.BootID, s.NodeInfo.SystemUUID = n.boot, uuid
+				s.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+			})
+			n.lists(u.Volume, true, false)
+			r.Never(suspectAfter/2, "it moves", func() bool { r.wantKept("its kubelet is back", u); return t.Failed() })
+		})
+	}
 }
 
 // Who may write records takes out what a node's machine is known by, and who may deletes the record. It is bound
@@ -437,6 +537,83 @@ func TestAReleaseFromANodeThatLivesFreesTheOneVolumeThatItDoesNotList(t *testing
 	refused(used, fence.HolderAlive)
 }
 
+// A person's release is of one machine, as it was then. One that lists the volume again, or is given it anew, one
+// that was silent and is heard again, and one that has the name under another UID keep it, whatever he has said.
+func TestAReleaseEndsWithWhatItWasSaidOf(t *testing.T) {
+	r := newRig(t, "released-then", bed.StageOptions{})
+	target, all := r.node("target"), map[string]*usedBy{}
+	released := func(what string, u *usedBy) {
+		t.Helper()
+		r.settle()
+		r.wantKept(what+": nothing is released yet", u)
+		args := []string{"release", "pv", u.Name, "--node=" + u.holder.name, "--reason=looked", "--kubeconfig=" + r.Bed.Cluster.AdminKubeconfig()}
+		execute(t, r.Bed.Fencepost, args...).ends(t, 0)
+		all[what] = u
+	}
+	// Those that live, and are not believed.
+	for _, what := range []string{"moves", "lists", "attached", "registers"} {
+		u := &usedBy{r.volume(what), r.node(what), target}
+		r.refusedInUse(u.Volume, u.holder)
+		r.attachment(u.Volume, target)
+		u.holder.ready(corev1.ConditionTrue) // restarted: it may have forgotten what it has mounted
+		u.holder.lists(u.Volume, false, false)
+		released(what, u)
+	}
+	// Those of which nothing is heard.
+	silent := map[string]*usedBy{}
+	for _, what := range []string{"moves-silent", "heard", "registers-silent"} {
+		silent[what] = r.used(what, target)
+		silent[what].holder.fallSilent()
+	}
+	time.Sleep(suspectAfter + watchLag)
+	for what, u := range silent {
+		released(what, u)
+	}
+	// One whose Node is gone, and with it its Lease.
+	gone := r.used("registers-gone", target)
+	gone.holder.delete()
+	leases := r.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	r.must(leases.Delete(r.ctx(), gone.holder.name, metav1.DeleteOptions{}))
+	released("registers-gone", gone)
+
+	all["lists"].holder.lists(all["lists"].Volume, true, false)
+	r.gone(all["attached"].Volume, all["attached"].holder)
+	r.attachment(all["attached"].Volume, all["attached"].holder)
+	r.attached(all["attached"].Volume, all["attached"].holder)
+	all["heard"].holder.renew()
+	for _, what := range []string{"registers", "registers-silent", "registers-gone"} {
+		n := all[what].holder
+		if what != "registers-gone" {
+			n.delete()
+		}
+		n.registersAgain()
+		if what == "registers-silent" {
+			// As its kubelet does within seconds. Until then what a person said of the silent machine counts: it is in
+			// the boot that he said it of.
+			n.renew()
+		}
+		_, err := r.Client.StorageV1().CSINodes().Create(r.ctx(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.name},
+			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: r.Driver, NodeID: n.id}}}}, metav1.CreateOptions{})
+		r.must(err)
+		n.lists(all[what].Volume, true, false)
+	}
+	r.settle()
+	r.Never(suspectAfter+4*time.Second, "a release of before counts", func() bool {
+		for what, u := range all {
+			if !strings.HasPrefix(what, "moves") {
+				r.wantKept(what, u)
+			}
+		}
+		return t.Failed()
+	})
+	for what, u := range all {
+		if strings.HasPrefix(what, "moves") {
+			r.must(r.publish(u.Handle, target))
+			r.wantAttached(u.Handle, target)
+		}
+	}
+}
+
 // A device that reads a silent node's machine as off is not believed while another agent of its level reads it as
 // on, nor while it says that it is another machine's.
 func TestADeviceThatIsContradictedIsNotBelieved(t *testing.T) {
@@ -483,4 +660,41 @@ func TestADeviceThatIsContradictedIsNotBelieved(t *testing.T) {
 	says("c", claimedUUID("32"))
 	moves("two")
 	moves("foreign")
+}
+
+// A BMC that answers where the node's is said to be, and that is another machine's by its GUID, is believed of none,
+// and gets no command; the same machine's is.
+func TestABMCOfAnotherMachineIsNotBelievedAndGetsNoCommand(t *testing.T) {
+	const name = "bmc-of-another"
+	r := newRigWithout(t, name, bed.StageOptions{})
+	off, on := bmc.NewMachine(false), bmc.NewMachine(true)
+	of := map[string]*bmc.BMC{"own": r.StartBMC(claimedUUID("41"), off), "another": r.StartBMC(claimedUUID("49"), off), "on": r.StartBMC(claimedUUID("48"), on)}
+	agent := "{agents: [{name: bmc, timeout: 5s, ipmi: " + r.IPMIOf([]string{name + "-own: " + quote(of["own"].Addr), name + "-another: " + quote(of["another"].Addr), name + "-on: " + quote(of["on"].Addr)}) + "}]}"
+	r.Options.Config = "fencing: {maxUnhealthy: 100%, suspectAfter: 12s, levels: [" + agent + "]}"
+	r.start("fp")
+	r.proxy = r.dial("fp")
+	target, all := r.node("target"), map[string]*usedBy{}
+	for of, uuid := range map[string]string{"own": claimedUUID("41"), "another": claimedUUID("42"), "on": claimedUUID("43")} {
+		n := r.node(of)
+		n.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = uuid })
+		r.settle()
+		all[of] = r.usedOn(n, of, target)
+		n.fallSilent()
+	}
+	r.WaitFor(40*time.Second, "its own BMC's word counts", func() bool { return r.publish(all["own"].Handle, target) == nil })
+	r.wantAttached(all["own"].Handle, target)
+	r.Never(5*time.Second, "another machine's BMC is believed", func() bool {
+		for _, of := range []string{"another", "on"} {
+			r.wantKept("its BMC is another machine's", all[of])
+		}
+		return t.Failed()
+	})
+	got := execute(t, r.Bed.Fencepost, "fence", "off", all["on"].holder.name, "--reason=silent", "--force", "--yes", "--config="+r.Socket("config.yaml"),
+		"--csi-address="+r.Socket("csi.sock"), "--kubeconfig="+r.Bed.Cluster.AdminKubeconfig())
+	got.ends(t, 1)
+	got.says(t, claimedUUID("48"))
+	if !on.On() {
+		t.Errorf("another machine is switched off: %s%s", got.stdout, got.stderr)
+	}
+	r.wantKept("its BMC is another machine's", all["on"])
 }

@@ -224,8 +224,8 @@ func TestWhoeverWritesPersistentVolumesTakesNoVolumeFromANodeThatShowsIt(t *test
 }
 
 // Whoever may write the status of all Nodes says of a node that lives what its kubelet could say of
-// itself: that a volume is not in use. Nothing but nodes.yaml keeps him from it. What he writes besides
-// moves nothing.
+// itself: that a volume is not in use, or that it has booted since the volume is being detached from it, once it
+// was heard in the boot before. Nothing but nodes.yaml keeps him from it. What he writes besides moves nothing.
 func TestWhoeverWritesTheStatusOfAllNodesGivesUpTheirVolumes(t *testing.T) {
 	r := newRig(t, "status-writer", bed.StageOptions{})
 	h, target := r.node("holder"), r.node("target")
@@ -257,6 +257,24 @@ func TestWhoeverWritesTheStatusOfAllNodesGivesUpTheirVolumes(t *testing.T) {
 	r.must(r.unpublish(given.Handle, h))
 	r.must(r.publish(given.Handle, target))
 	r.wantAttached(given.Handle, target)
+
+	// A boot counts of a machine that its system UUID tells.
+	b := r.node("booted")
+	b.status(func(s *corev1.NodeStatus) { s.NodeInfo.SystemUUID = claimedUUID("51") })
+	b.renew()
+	r.settle()
+	u := r.usedOn(b, "booted", target)
+	r.keepsRenewing(b)
+	r.settle()
+	r.wantKept("it uses it", u)
+	time.Sleep(1100 * time.Millisecond)
+	b.status(nothingButAHeartbeat)
+	r.settle()
+	r.wantKept("it is heard", u)
+	b.status(func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "another" })
+	r.settle()
+	r.must(r.publish(u.Handle, target))
+	r.wantAttached(u.Handle, target)
 }
 
 // Where a configuration believes the cloud's taint, whoever patches Nodes says by it that a silent node is
