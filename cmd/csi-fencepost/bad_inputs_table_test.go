@@ -31,6 +31,7 @@ var badInputs = []struct {
 	{line("--"), "flag -- stands where the subcommand belongs"},
 	{line("a\x1b[31mb"), "unknown subcommand"},
 	{line("help", "runn"), `unknown subcommand "runn"`},
+	{line("help", "--config=x"), "flag --config stands where the subcommand belongs, which comes first: one of run, failover,"},
 	{line("version", "x"), `version: takes no arguments, got "x"`},
 	{line("completion"), "completion: it takes the name of a shell, got 0 arguments: bash, zsh, fish or powershell"},
 	{line("completion", "csh"), `completion: shell "csh" is not known: it has to be bash, zsh, fish or powershell`},
@@ -420,7 +421,12 @@ var badInputs = []struct {
 	{asks("doctor", "--config=/no/such.yaml"), "doctor: --config: cannot read the configuration"},
 
 	// fence.
-	{asks("fence"), "fence: unknown subcommand"},
+	{asks("fence"), "fence: flag --kubeconfig stands where the subcommand belongs, which comes first: one of status, test, off, on, confirm, withdraw, bind"},
+	{asks("fence", "--token="+badSecret, "off", "n1"), "fence: flag --token stands where the subcommand belongs, which comes first: one of status,"},
+	{line("fence", "-o", "json"), "fence: flag -o stands where the subcommand belongs"},
+	{line("fence", "--", "status"), "fence: flag -- stands where the subcommand belongs"},
+	{line("help", "fence", "reboot"), `fence: unknown subcommand "reboot": one of status,`},
+	{line("fence", "help", "reboot"), `fence: unknown subcommand "reboot": one of status,`},
 	{line("fence"), "fence: no subcommand is given: one of status, test, off, on, confirm, withdraw"},
 	{line("fence", "reboot"), `fence: unknown subcommand "reboot": one of status, test, off, on, confirm, withdraw`},
 	{asks("fence", "status", "n1", "n2"), "fence status: it takes one NODE or none, got 2 arguments"},
@@ -464,6 +470,7 @@ var badInputs = []struct {
 
 	// release.
 	{asks("release"), "release: it takes pv NAME, got 0 arguments"},
+	{asks("release", "--node=n1", "withdraw", "pv", "pv-1", "--reason=x"), "release: withdraw is a subcommand, and stands before all flags: csi-fencepost release withdraw pv NAME"},
 	{asks("release", "pv"), "release: it takes pv NAME, got 1 arguments"},
 	{asks("release", "pvc", "data-0", "--node=n1", "--reason=x"), `"pvc" cannot be released, only pv`},
 	{asks("release", "pv", "", "--node=n1", "--reason=x"), "release: an argument is empty, where a name belongs"},
@@ -483,6 +490,7 @@ var badInputs = []struct {
 
 	// ledger.
 	{line("ledger"), "ledger: no subcommand is given: one of export, repair"},
+	{asks("ledger"), "ledger: flag --kubeconfig stands where the subcommand belongs, which comes first: one of export, repair"},
 	{line("ledger", "delete"), `ledger: unknown subcommand "delete": one of export, repair`},
 	{asks("ledger", "export", "gone"), "there is no PersistentVolume gone, nor one with a name like it (there are 1)"},
 	{asks("ledger", "export", "-o", "text"), `--output is "text": it has to be yaml or json`},

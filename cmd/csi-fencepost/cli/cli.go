@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -71,7 +72,7 @@ func chooseCommand(table []Command, args []string) (name string, rest []string, 
 	switch first := args[0]; {
 	case first == "help" || first == "-h" || first == "-help" || first == "--help":
 		if first == "help" && len(args) > 1 {
-			return args[1], []string{"--help"}, nil
+			return args[1], append(slices.Clone(args[2:]), "--help"), nil
 		}
 		return "help", nil, nil
 	case first == "-version" || first == "--version":
@@ -90,10 +91,14 @@ func find(ctx context.Context, table []Command, of, name string, args []string, 
 			return c.Run(ctx, args, stdout, stderr)
 		}
 	}
-	if of != "" {
-		return Usagef("%s: unknown subcommand %q: one of %s", of, name, namesOf(table))
+	what := fmt.Sprintf("unknown subcommand %q", name)
+	if flag, _, _ := strings.Cut(name, "="); strings.HasPrefix(flag, "-") { // its value may be a secret
+		what = fmt.Sprintf("flag %s stands where the subcommand belongs, which comes first", flag)
 	}
-	return Usagef("unknown subcommand %q: one of %s", name, namesOf(table, "help"))
+	if of != "" {
+		return Usagef("%s: %s: one of %s", of, what, namesOf(table))
+	}
+	return Usagef("%s: one of %s", what, namesOf(table, "help"))
 }
 
 // Group is a subcommand that has subcommands of its own; help is printed where
@@ -103,8 +108,10 @@ func Group(name, summary, help string, table ...Command) Command {
 		if len(args) == 0 {
 			return Usagef("%s: no subcommand is given: one of %s", name, namesOf(table))
 		}
-		switch args[0] {
-		case "-h", "--help", "help":
+		switch {
+		case args[0] == "help" && len(args) > 1:
+			return find(ctx, table, name, args[1], []string{"--help"}, stdout, stderr)
+		case slices.Contains([]string{"-h", "--help", "help"}, args[0]):
 			return &Help{text: help, table: table}
 		}
 		return find(ctx, table, name, args[0], args[1:], stdout, stderr)

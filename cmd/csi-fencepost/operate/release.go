@@ -40,8 +40,12 @@ func parseReleaseFlags(args []string) (*releaseFlags, error) {
 	f := &releaseFlags{claimFlags: newClaimFlags("release", releaseHelp)}
 	f.set.StringVar(&f.node, "node", "", "The node that does not use the volume any more. Required.")
 	f.set.StringVar(&f.nodeID, "node-id", "", "Which of its machines, by node ID of the driver, where several of that name hold the volume.")
-	if err := f.parse(args, "pv", "NAME"); err != nil {
-		return f, err
+	err := f.parse(args, "pv", "NAME")
+	if f.set.Arg(0) == "withdraw" {
+		return nil, f.set.Wrong("withdraw is a subcommand, and stands before all flags: csi-fencepost release withdraw pv NAME")
+	}
+	if err != nil {
+		return nil, err
 	}
 	if kind := f.set.Arg(0); kind != "pv" && kind != "persistentvolume" {
 		return nil, f.set.Wrong("%q cannot be released, only pv: csi-fencepost release pv NAME --node NODE --reason TEXT", kind)
