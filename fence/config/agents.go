@@ -104,7 +104,7 @@ func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
 		a, poll := &l.Agents[i], path.Index(i).Child("poll")
 		switch {
 		case a.Poll.check() != "":
-			faults = append(faults, field.Invalid(poll, a.Poll.invalid, a.Poll.check()))
+			faults = append(faults, field.Invalid(poll, a.Poll.written(), a.Poll.check()))
 		case a.Poll.Duration != 0 && a.CSIAddons != nil:
 			faults = append(faults, field.Invalid(poll, a.Poll.String(), "is for agents that read the power of a machine, and csiAddons cuts it off from its storage"))
 		case a.Poll.Duration != 0 && a.Exec != nil && filepath.Base(a.Exec.Agent) == "fence_fencepost_hcloud":
@@ -121,7 +121,7 @@ func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
 func (a *Agent) validateTries(path *field.Path) (faults field.ErrorList) {
 	switch timeout := path.Child("timeout"); {
 	case a.Timeout.check() != "":
-		faults = append(faults, field.Invalid(timeout, a.Timeout.invalid, a.Timeout.check()))
+		faults = append(faults, field.Invalid(timeout, a.Timeout.written(), a.Timeout.check()))
 	case a.Timeout.Duration < minTimeout, a.Timeout.Duration > maxTimeout:
 		faults = append(faults, field.Invalid(timeout, a.Timeout.String(), "must be from 1s to 2m"))
 	}

@@ -102,7 +102,7 @@ func (f *Fencing) validate(path *field.Path, agents bool) (faults field.ErrorLis
 func (f *Failover) validate(path *field.Path) field.ErrorList {
 	switch off := path.Child("offFor"); {
 	case f.OffFor.check() != "":
-		return field.ErrorList{field.Invalid(off, f.OffFor.invalid, f.OffFor.check())}
+		return field.ErrorList{field.Invalid(off, f.OffFor.written(), f.OffFor.check())}
 	case f.OffFor.Duration < 0 || f.OffFor.Duration > maxOffFor:
 		return field.ErrorList{field.Invalid(off, f.OffFor.String(), "must be from 0s to 1m: once the lease is silent nothing waits for it any more")}
 	}
@@ -129,11 +129,7 @@ func (f *Fencing) validateApart(path *field.Path) (faults field.ErrorList) {
 func (f *Fencing) validateTimes(path *field.Path, agents bool) (faults field.ErrorList) {
 	suspect, fence := path.Child("suspectAfter"), path.Child("fenceAfter")
 	invalid := func(p *field.Path, d Duration, text string) {
-		value := d.invalid
-		if value == "" {
-			value = d.String()
-		}
-		faults = append(faults, field.Invalid(p, value, text))
+		faults = append(faults, field.Invalid(p, d.written(), text))
 	}
 	switch {
 	case f.SuspectAfter.check() != "":

@@ -34,6 +34,18 @@ func (d *Duration) UnmarshalJSON(text []byte) error {
 // MarshalJSON implements json.Marshaler.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.Duration.String()) }
 
+// written is the value as an error shows it: as it stands in the file, and nothing of a list
+// or a group, in which anything may be.
+func (d Duration) written() any {
+	switch {
+	case d.invalid == "":
+		return d.String()
+	case strings.ContainsAny(d.invalid[:1], "[{"):
+		return omit
+	}
+	return json.RawMessage(d.invalid)
+}
+
 func (d Duration) check() string {
 	if d.invalid != "" {
 		return `must be a duration with its unit, such as "15s" or "2m"`
