@@ -67,7 +67,7 @@ func records(annotations map[string]any) (map[string]record, error) {
 		var r record
 		text, _ := value.(string)
 		if err := json.Unmarshal([]byte(text), &r); err != nil {
-			return nil, fmt.Errorf("annotation %s cannot be read: %w", name, format.Explain(err))
+			return nil, fmt.Errorf("annotation %s cannot be read: %w", name, format.ExplainIn([]byte(text), &r, err))
 		}
 		found[container] = r
 	}

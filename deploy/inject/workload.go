@@ -39,7 +39,7 @@ func FromObject(object map[string]any) (*Workload, error) {
 	// As the API server reads it: case matters in the names of fields, and what is
 	// changed is changed by these names.
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &o); err != nil {
-		return nil, fmt.Errorf("it is no %v as Kubernetes has it: %w", object["kind"], format.Explain(err))
+		return nil, fmt.Errorf("it is no %v as Kubernetes has it: %w", object["kind"], format.ExplainIn(data, &o, err))
 	}
 	if !isWorkload(o.APIVersion, o.Kind) {
 		return nil, fmt.Errorf("%s %s is neither a Deployment nor a StatefulSet of apps/v1", o.APIVersion, o.Kind)

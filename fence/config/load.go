@@ -56,7 +56,7 @@ func Parse(text []byte) (*Configuration, error) {
 	c := Default()
 	faults, err := kjson.UnmarshalStrict(data, c)
 	if err != nil {
-		return nil, format.Explain(err)
+		return nil, format.ExplainIn(data, c, err)
 	}
 	for i, fault := range faults {
 		faults[i] = unknown(fault)

@@ -25,13 +25,44 @@ func Explain(err error) error {
 	case errors.As(err, &std) && std.Type != nil:
 		return wrongType(std.Field, std.Value, std.Type)
 	case errors.As(err, &semantic) && semantic.GoType != nil:
-		return wrongType(string(semantic.JSONPointer), kindOf(semantic.JSONKind), semantic.GoType)
+		found := kindOf(semantic.JSONKind)
+		if number := string(semantic.JSONValue); semantic.JSONKind == jsontext.KindNumber && number != "" && len(number) < 40 {
+			found += " " + number
+		}
+		return wrongType(path(semantic.JSONPointer), found, semantic.GoType)
 	case errors.As(err, &syntactic):
 		return errors.New(strings.TrimPrefix(syntactic.Error(), "jsontext: "))
 	case errors.As(err, &number):
 		return fmt.Errorf("%s is no number that a field may have", number.Str)
 	}
 	return yamlWords(err)
+}
+
+// ExplainIn is Explain of an error with which a decoder of encoding/json's kind refused the document. Such a
+// decoder says of a value in a list in which field it stands, and not in which entry: this says that too.
+func ExplainIn(document []byte, into any, err error) error {
+	var std *stdjson.UnmarshalTypeError
+	var semantic *json.SemanticError
+	if errors.As(err, &std) && errors.As(json.Unmarshal(document, into), &semantic) && semantic.GoType == std.Type {
+		err = semantic
+	}
+	return Explain(err)
+}
+
+// name is what is a field's in a path, and no place in a list and no key such as a node's name.
+var name = regexp.MustCompile(`^[A-Za-z]+$`)
+
+// path is a field's as the configuration's errors have it: holders[0].nodeID.
+func path(pointer jsontext.Pointer) string {
+	var text strings.Builder
+	for token := range pointer.Tokens() {
+		if name.MatchString(token) {
+			text.WriteString("." + token)
+		} else {
+			text.WriteString("[" + token + "]")
+		}
+	}
+	return strings.TrimPrefix(text.String(), ".")
 }
 
 func wrongType(field, found string, must reflect.Type) error {

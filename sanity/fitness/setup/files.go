@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"sigs.k8s.io/yaml"
@@ -59,8 +60,12 @@ func readMap(path string) (map[string]string, error) {
 		return nil, err
 	}
 	var m map[string]string
-	if err := yaml.UnmarshalStrict(text, &m); err != nil {
-		return nil, fmt.Errorf("%s: it has to be keys with texts in quotes: %w", path, format.Explain(err))
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err == nil {
+		err = json.Unmarshal(data, &m)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: it has to be keys with texts in quotes: %w", path, format.ExplainIn(data, &m, err))
 	}
 	return m, nil
 }
