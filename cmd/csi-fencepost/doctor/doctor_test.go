@@ -422,6 +422,10 @@ func TestWhatIsFound(t *testing.T) {
 		"a policy of all ledgers": {"", deploy.Enforce, func(w *world, _ *corev1.Pod) {
 			w.ledgerPolicy("authorizer.group('csi-fencepost.io').resource('ledgers').check('write').allowed()")
 		}, LookAt, "policies", "csi-fencepost-ledger is of an earlier build", "yes"},
+		"a provisioner of all ledgers": {"", deploy.Enforce, func(w *world, _ *corev1.Pod) {
+			w.policies("csi-fencepost-ledger")
+			w.provisioner("csi-fencepost-provisioner")
+		}, LookAt, "policies", "by ClusterRoleBinding mine storage/provisioner may have the ledgers of all drivers forgotten: a driver's external-provisioner needs its own driver's alone (ClusterRole csi-fencepost-provisioner-of-DRIVER", "yes"},
 		"nobody moves pods":          {"", deploy.Enforce, nil, LookAt, block, "nobody moves the pods of a dead node", "yes"},
 		"apart, and it is not there": {"fencing: {apart: true}\n", deploy.Enforce, nil, Broken, block, "no csi-fencepost failover runs", "yes"},
 		"no configuration":           {"mode: Maybe\n", deploy.Enforce, nil, LookAt, block, "its configuration could not be read, the defaults are taken", "yes"},
@@ -448,6 +452,37 @@ func TestWhatIsFound(t *testing.T) {
 				t.Errorf("guarded: %s, want %s", got, c.value)
 			}
 		})
+	}
+}
+
+// provisioner binds that ClusterRole to the account of an external-provisioner, by hand.
+func (w *world) provisioner(role string) {
+	w.add(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "storage", Name: "provisioner"}}})
+}
+
+// Nobody is told of a right that is as narrow as it can be, nor that there is a narrower one where the
+// policy knows none, or where there is no policy.
+func TestAProvisionersRightIsTooMuchOnlyWhereALesserOneIsEnough(t *testing.T) {
+	const named, of = "authorizer.group('csi-fencepost.io').resource('ledgers').name(variables.driver).check('write').allowed()", "authorizer.group('csi-fencepost.io').resource('ledgers').check('write').allowed()"
+	for _, c := range []struct {
+		policy, role string
+		tooMuch      bool
+	}{
+		{named, "csi-fencepost-provisioner", true},
+		{named, "csi-fencepost-provisioner-of-" + block, false},
+		{of, "csi-fencepost-provisioner", false},
+		{"", "csi-fencepost-provisioner", false},
+	} {
+		w, _ := guarded(t, "", deploy.Enforce)
+		if c.policy != "" {
+			w.ledgerPolicy(c.policy)
+		}
+		w.provisioner(c.role)
+		d := w.look("")
+		if said := slices.ContainsFunc(d.Findings, func(f Finding) bool { return strings.Contains(f.What, "forgotten") }); said != c.tooMuch {
+			t.Errorf("%s by %q: %+v", c.role, c.policy, d.Findings)
+		}
 	}
 }
 

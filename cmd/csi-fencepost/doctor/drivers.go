@@ -469,9 +469,38 @@ func (d *doctoring) lookAtPolicies() {
 	if d.sharedLedgers() {
 		d.add(LookAt, "policies", "csi-fencepost-ledger is of an earlier build: it asks for the right to write the ledgers of all drivers, and refuses an account that may write those of its own driver alone", "kubectl apply -f deploy/admission/ledger.yaml")
 	}
+	d.lookAtForgetters()
 	if len(absent) > 0 && d.sees("validatingadmissionpolicies") && d.sees("validatingadmissionpolicybindings") {
 		d.add(LookAt, "policies", "not installed: "+strings.Join(absent, ", ")+". Who may write PersistentVolumes, the status of Nodes, records or taints can say there that a node is off (SECURITY.md)", "kubectl apply -f deploy/admission")
 	}
+}
+
+// lookAtForgetters names the bindings by which an account may have the ledgers of all drivers
+// forgotten (deploy/admission/writers.yaml), where the policy knows a lesser right. A RoleBinding gives
+// nothing: the policy asks for a right in the whole cluster.
+func (d *doctoring) lookAtForgetters() {
+	if !slices.Contains(d.Policies, Policy{policyPrefix + "ledger", true}) || d.sharedLedgers() {
+		return
+	}
+	const forgets = policyPrefix + "provisioner"
+	for _, b := range d.rbac.cluster {
+		if b.RoleRef.Kind == "ClusterRole" && b.RoleRef.Name == forgets && len(b.Subjects) > 0 {
+			d.add(LookAt, "policies", fmt.Sprintf("by ClusterRoleBinding %s %s may have the ledgers of all drivers forgotten: a driver's external-provisioner needs its own driver's alone (ClusterRole %s-of-DRIVER, deploy/admission/writers.yaml), and all are for programs that make PersistentVolumes anew while they are in use", b.Name, few(subjects(b.Subjects)), forgets),
+				"kubectl describe clusterrolebinding "+printable.Word(b.Name))
+		}
+	}
+}
+
+// subjects of a binding, as people write them.
+func subjects(all []rbacv1.Subject) (names []string) {
+	for _, s := range all {
+		name := strings.ToLower(s.Kind) + " " + s.Name
+		if s.Kind == rbacv1.ServiceAccountKind {
+			name = account{s.Namespace, s.Name}.String()
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // sharedLedgers tells whether the policy of ledgers knows no right that is named as a driver.
