@@ -35,7 +35,7 @@ func (a *Agent) address(ctx context.Context, m agent.Machine, t *target) (err er
 	if a.declared != nil {
 		t.blocks, t.from = a.declared[m.Node], "declared for node "+m.Node
 		if len(t.blocks) == 0 {
-			return fmt.Errorf("node %s has %w: csiAddons.nodes declares none for it", m.Node, errNoAddress)
+			return fmt.Errorf("node %s has %w: csiAddons.nodes declares none for it, and since it declares some for other nodes, no others count: declare those of %s there too", m.Node, errNoAddress, m.Node)
 		}
 		return nil
 	}

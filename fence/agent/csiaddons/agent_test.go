@@ -617,7 +617,7 @@ func TestWhereAddressesAreDeclaredTheyAloneCount(t *testing.T) {
 	_, err := r.agent.On(r.ctx(), r.m)
 	must(t, err)
 	_, err = r.agent.Addresses(r.ctx(), agent.Machine{Node: "n3", Addresses: []string{"192.0.2.3"}})
-	wantError(t, err, "node n3 has no known address", "csiAddons.nodes declares none")
+	wantError(t, err, "node n3 has no known address", "csiAddons.nodes declares none for it, and since it declares some for other nodes, no others count: declare those of n3 there too")
 	// A wrong one hits nobody.
 	r.cluster.nodes = append(r.cluster.nodes, node("n4", "u4", corev1.ConditionTrue, "198.51.100.8"))
 	_, err = r.agent.Off(r.ctx(), r.m)
