@@ -104,17 +104,17 @@ func (s Standing) why() string {
 	who := h.Describe()
 	switch s.Reason {
 	case HolderAlive:
-		return who + " holds it, is alive and may be writing to it"
+		return who + " holds it, is alive and may be writing to it" + h.ownWord()
 	case HolderWanted:
 		return fmt.Sprintf("%s holds it, and its VolumeAttachment %s is not being deleted", who, h.Attachment.Name)
 	case HolderContested:
 		switch {
 		case h.Node != nil && h.Node.OutOfService:
-			return who + " says that it does not use it, but lives with the out-of-service taint on, which has Kubernetes detach mounted volumes; its kubelet may have forgotten a container that still writes"
+			return who + " says that it does not use it, but lives with the out-of-service taint on, which has Kubernetes detach mounted volumes; its kubelet may have forgotten a container that still writes" + h.ownWord()
 		case h.Node != nil && h.Node.Memory == MemoryUnsaid:
-			return who + " says that it does not use it, but it had to give the volume up by force, and its kubelet, which answered before, does not say whether it has restarted since and forgotten a container that still writes"
+			return who + " says that it does not use it, but it had to give the volume up by force, and its kubelet, which answered before, does not say whether it has restarted since and forgotten a container that still writes" + h.ownWord()
 		}
-		return who + " says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes"
+		return who + " says that it does not use it, but its kubelet has restarted, or was refused, while the volume was in use, and may have forgotten a container that still writes" + h.ownWord()
 	case HolderStale:
 		if why, _ := h.Unprovable(); why != "" {
 			return fmt.Sprintf("%s holds it, has stopped renewing its lease, and nothing can prove that it has stopped writing: %s", who, why)
@@ -141,6 +141,17 @@ func (s Standing) why() string {
 		return fmt.Sprintf("an unpublish from %s is pending", who)
 	}
 	return who + " may hold it and nothing is known of it"
+}
+
+// ownWord says of a fence at the storage that it does not count of a node that lives, since nobody
+// but its Node says whose address is cut off; empty: there is none.
+func (h *Holder) ownWord() string {
+	for i := range h.Evidence {
+		if _, why := h.Evidence[i].holds(h); why == VoidOwnWord {
+			return fmt.Sprintf("; %s does not count: only its Node says whose address that is", &h.Evidence[i])
+		}
+	}
+	return ""
 }
 
 // lost says what has become of a machine of which nothing is heard: no Node is known to be it,

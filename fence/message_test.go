@@ -52,10 +52,12 @@ func earlier(e *Evidence) { e.LeaseRV = "99" }
 var refusals = []refusal{
 	{"alive", HolderAlive, "", "drain", false, holding(deleted)},
 	{"alive, being detached", HolderAlive, "", "waits for it", false, holding(deleted, unlisted)},
+	{"alive, and cut off where its Node says", HolderAlive, "StorageFence (someone) does not count", "csiAddons.nodes", false, holding(deleted, unlisted, with(StorageFence, ownWord))},
 	{"wanted", HolderWanted, "csi-1", "end the pod", false, holding(dropped)},
 	{"contested", HolderContested, "", "reboot", false, holding(deleted, dropped, contest)},
 	{"contested, and its kubelet does not answer", HolderContested, "", "port 10250", false, holding(deleted, dropped, unsaid)},
 	{"contested, and tainted", HolderContested, "", "out-of-service-", false, holding(deleted, dropped, tainted)},
+	{"contested, and cut off where its Node says", HolderContested, "StorageFence (someone) does not count", "csiAddons.nodes", false, holding(deleted, dropped, contest, with(StorageFence, ownWord))},
 	{"stale", HolderStale, "", "fence confirm", false, holding(deleted, stale)},
 	{"unknown", HolderUnknown, "", "fence confirm", false, holding(deleted, nodeGone)},
 	{"unknown, node name not known", HolderUnknown, "", "storage's own tools", false, holding(deleted, nodeGone, func(h *Holder) { h.NodeName = "" })},

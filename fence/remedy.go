@@ -92,9 +92,9 @@ func (w ways) end(s *Standing) []Remedy {
 			// A kubelet lists what it uses and what it wants alike.
 			what += ", also one that is back there and waits for it"
 		}
-		return []Remedy{way(what, w.pods(), DrainCommand(w.word(w.h.NodeName, "NODE"))), w.giveUp()}
+		return w.declare([]Remedy{way(what, w.pods(), DrainCommand(w.word(w.h.NodeName, "NODE"))), w.giveUp()})
 	case HolderContested:
-		return w.endDoubt(node)
+		return w.declare(w.endDoubt(node))
 	case HolderListed:
 		return []Remedy{w.deletePods(node)}
 	case EvidenceContradicted:
@@ -174,6 +174,15 @@ func (w ways) comeBack(e *Evidence) Remedy {
 	}
 	return way(fmt.Sprintf("Nothing, if the volume has moved; else let node %s come back, or, if it runs, withdraw what says that it is off", node),
 		"csi-fencepost fence status "+node, "csi-fencepost fence withdraw "+node+" --reason 'WHY IT IS WRONG'")
+}
+
+// declare: where only the Node's own word keeps a fence at the storage from counting, another may say
+// whose address it is.
+func (w ways) declare(all []Remedy) []Remedy {
+	if w.h.ownWord() != "" {
+		all = slices.Insert(all, 0, way("If it is cut off, declare every node's addresses in csiAddons.nodes"))
+	}
+	return all
 }
 
 // confirm that the machine is off.
