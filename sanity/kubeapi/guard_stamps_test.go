@@ -351,6 +351,10 @@ func TestWhoeverHasTheOwnersOfANodesFieldsForgottenKeepsItsVolumesWaiting(t *tes
 			r.must(r.unpublish(turned[false].Handle, turned[false].holder))
 			r.WaitFor(40*time.Second, "a taint that is later is believed", func() bool { return r.publish(silent[false].Handle, target) == nil })
 			r.wantAttached(silent[false].Handle, target)
+			r.WaitFor(40*time.Second, "the other's silence is known, too", func() bool {
+				err := r.publish(silent[true].Handle, target)
+				return err == nil || strings.Contains(err.Error(), string(fence.EvidenceVoid))
+			})
 			r.Never(suspectAfter/2, "it moves", func() bool {
 				r.wantRefused(r.publish(turned[true].Handle, target), fence.HolderContested, turned[true].holder.name)
 				r.wantRefused(r.publish(silent[true].Handle, target), fence.EvidenceVoid, silent[true].holder.name, "before the node was last heard")
