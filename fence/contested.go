@@ -67,21 +67,21 @@ func contested(h *Holder) bool {
 	return taintedAlive(h, m) || restartedAfterDeletion(h, m)
 }
 
-// taintedAlive: a living node carries the out-of-service taint. The taint has
-// the controller detach volumes that are mounted (K8s reconciler.go,
-// hasOutOfServiceTaint), a kubelet that restarts meanwhile forgets them, and a
-// quick restart shows nowhere: not in the Ready condition, not in the lease.
+// taintedAlive tells whether a living node carries the out-of-service taint. The taint has the
+// controller detach volumes that are mounted (K8s reconciler.go, hasOutOfServiceTaint), a kubelet
+// that restarts meanwhile forgets them, and a quick restart shows nowhere: not in the Ready
+// condition, not in the lease.
 func taintedAlive(h *Holder, m *Node) bool { return m.OutOfService && !revocable(h) }
 
-// restartedAfterDeletion: the kubelet's own word of its readiness (True or
-// False) changed later than the VolumeAttachment was deleted. Unknown is the
-// controller's, and hides when that was: then it is the kubelet's last word of
-// anything that must not be later. All times are the API server's (Node.ReadyAt,
-// Node.HeardAt); a difference below their resolution counts as later, unless it is
-// Ready since before the publish, which no clock has to say. Nor has one where it was
-// seen to come later: a clock that was set in between hides it from the stamps. None of
-// it matters where the order of the writes was read (Node.LetGo), unless the kubelet's
-// process tells of the restart, or does not tell (Memory).
+// restartedAfterDeletion tells whether the kubelet may have restarted since the VolumeAttachment
+// was deleted: its own word of its readiness (True or False) changed later. Unknown is the
+// controller's word, and hides when the kubelet's changed: then it is the kubelet's last word of
+// anything that must not be later. All times are the API server's (Node.ReadyAt, Node.HeardAt); a
+// difference below their resolution counts as later, unless the node is Ready since before the
+// publish, which no clock has to say. A change that was seen to come later (Turned) counts whatever
+// the stamps say: a clock that was set in between hides it from them. None of it matters where the
+// order of the writes was read (Node.LetGo), unless the kubelet's process tells of the restart, or
+// does not tell (Memory).
 func restartedAfterDeletion(h *Holder, m *Node) bool {
 	if !h.Detaching() || h.State == Released || m.LetGo && !m.Memory.Doubted() {
 		return false

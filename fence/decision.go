@@ -6,13 +6,13 @@ import "slices"
 type Action int
 
 const (
-	// Refuse: FAILED_PRECONDITION, the driver is not called.
+	// Refuse is FAILED_PRECONDITION; the driver is not called.
 	Refuse Action = iota
-	// Wait: ABORTED, an operation is pending.
+	// Wait is ABORTED: an operation is pending.
 	Wait
-	// Allow: forward to the driver (after Verdict.Unpublish, for a publish).
+	// Allow forwards to the driver (after Verdict.Unpublish, for a publish).
 	Allow
-	// Answer: OK without a call; what is asked for has been done.
+	// Answer is OK without a call: what is asked for has been done.
 	Answer
 )
 
@@ -27,7 +27,7 @@ type Standing struct {
 	Evidence *Evidence // what it rests on, or what does not count
 	// Note is why evidence does not count, or what contradicts what.
 	Note string
-	// Unanswered: evidence does not count while nobody has said whether the machine is on.
+	// Unanswered tells that evidence does not count while nobody has said whether the machine is on.
 	Unanswered bool
 }
 
@@ -40,12 +40,12 @@ type Verdict struct {
 	Reason Reason
 	// Blocking is the holder that a refusal is about; nil: none.
 	Blocking *Standing
-	// Unpublish: the holders that a publish must first unpublish, in order.
+	// Unpublish are the holders that a publish must first unpublish, in order.
 	Unpublish []Standing
 	// Subject of an unpublish, when it is a holder.
 	Subject *Standing
-	// Contest: write into the ledger that this holder is contested. Not where its kubelet does not
-	// say what it remembers: it is asked again.
+	// Contest has it written into the ledger that this holder is contested. A holder whose kubelet
+	// does not say what it remembers is not contested: that kubelet is asked again.
 	Contest bool
 }
 
@@ -133,9 +133,9 @@ func usurped(h, target *Holder) Standing {
 	return beside(h, Policy{})
 }
 
-// listedBesides: the node that asks lists the volume under the node ID of holder t,
-// whose machine it is not known to be. Nothing unpublishes the ID while it does, so
-// it does not wait for that.
+// listedBesides tells whether the node that asks lists the volume under the node ID of holder t,
+// whose machine it is not known to be. Nothing unpublishes the ID while it does, so that node does
+// not wait for an unpublish.
 func (s *Snapshot) listedBesides(t, asks *Holder) bool {
 	return slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.NodeID == t.NodeID && h.NodeName == asks.NodeName })
 }
@@ -233,8 +233,8 @@ func JudgeHolder(s Snapshot, h *Holder) Verdict {
 	return Verdict{Action: Refuse, Reason: st.Reason, Blocking: &st, Contest: h.Node == nil || h.Node.Memory != MemoryUnsaid}
 }
 
-// unfenced: the reasons that `unpublish.unfenced: Forward` is about. A node
-// that is alive, or may be, is not among them.
+// unfenced tells whether a reason is one of those that `unpublish.unfenced: Forward` is about. A
+// node that is alive, or may be, is not among them.
 func unfenced(r Reason) bool {
 	switch r {
 	case HolderStale, HolderUnknown, EvidenceVoid, HolderListed:
@@ -264,23 +264,23 @@ func (h *Holder) Observed() bool {
 	return attached || h.Unproven && inUse && !revocable(h)
 }
 
-// wanted: Kubernetes was told, or is about to be told, that the volume is
-// attached to a node that lives, or may, and has not asked for it back.
+// wanted tells whether Kubernetes was told, or is about to be told, that the volume is attached to
+// a node that lives, or may, and has not asked for it back.
 func wanted(h *Holder) bool { return kept(h) && !revocable(h) }
 
-// kept: the VolumeAttachment is not being deleted. It says attached a moment
-// after the driver published; a publish of ours stands in the ledger before.
+// kept tells whether a VolumeAttachment that is not being deleted keeps the volume on the holder.
+// It says attached a moment after the driver published; a publish of ours stands in the ledger
+// before.
 func kept(h *Holder) bool {
 	a := h.Attachment
 	return a != nil && a.DeletedAt.IsZero() && (a.Attached || h.State == Publishing)
 }
 
-// waitsFor: what the Node lists in use has not been attached to it yet, and it is another
-// machine than first, or its publish waits for the unpublish of that one, which has begun.
-// A kubelet mounts by a VolumeAttachment that says attached, and after its Node lists the
-// volume as attached (K8s operation_generator.go,
-// GenerateVerifyControllerAttachedVolumeFunc). One that was renamed within a boot may go
-// on with what it mounted before.
+// waitsFor tells whether what the Node lists in use has not been attached to it yet, and it is
+// another machine than first, or its publish waits for the unpublish of that one, which has begun.
+// A kubelet mounts by a VolumeAttachment that says attached, and after its Node lists the volume as
+// attached (K8s operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc). One that was
+// renamed within a boot may go on with what it mounted before.
 func (h *Holder) waitsFor(first *Holder) bool {
 	_, attached := h.listing()
 	a := h.Attachment
@@ -331,25 +331,26 @@ func unreleased(h *Holder, p Policy) Standing {
 	}
 }
 
-// revoked: an unpublish takes the access of one that does not show that it lives,
+// revoked tells whether an unpublish takes the access of a holder that does not show that it lives,
 // for good.
 func revoked(h *Holder, p Policy) bool {
 	return p.UnpublishRevokesAccess && revocable(h) && !h.Shared
 }
 
-// revocable: it does not show that it lives; nor does a Node that may be its own.
+// revocable tells whether nothing shows that the holder lives, nor that a Node does that may be its
+// own.
 func revocable(h *Holder) bool {
 	l := h.liveness()
 	return (l == Stale || l == Unknown) && !(h.Perhaps() && h.Liveness != Stale && h.Liveness != Unknown)
 }
 
-// released: the kubelet's word, or the ledger's memory of it. Neither lease nor
-// Ready matter: a kubelet mounts only after it has reported the volume in use
+// released tells whether the holder has let go by the kubelet's word, or by the ledger's memory of
+// it. Neither lease nor Ready matter: a kubelet mounts only after it has reported the volume in use
 // and seen it in volumesAttached (K8s operation_generator.go,
-// GenerateVerifyControllerAttachedVolumeFunc). Nor does volumesAttached once the
-// VolumeAttachment is being deleted, by which a kubelet would have to mount: the
-// controller may have computed it from an old Node, and leaves it so until something else
-// changes there (K8s node_status_updater.go, updateNodeStatus).
+// GenerateVerifyControllerAttachedVolumeFunc). Nor does volumesAttached once the VolumeAttachment
+// is being deleted, by which a kubelet would have to mount: the controller may have computed it
+// from an old Node, and leaves it so until something else changes there (K8s
+// node_status_updater.go, updateNodeStatus).
 func released(h *Holder) bool {
 	if h.ReleasedForGood() || h.NeverAttached() || h.LetGoAtDetach() || h.BootedAnew() {
 		return true

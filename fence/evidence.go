@@ -26,7 +26,7 @@ const (
 // of a node that was watched and shows no life.
 func (k Kind) Claim() bool { return k != PowerReading && k != StorageFence }
 
-// known: a kind from a later version proves nothing to this one.
+// known tells whether this version knows the kind. One from a later version proves nothing to it.
 func (k Kind) known() bool {
 	switch k {
 	case OutOfServiceTaint, CloudShutdownTaint, OperatorConfirmation, VolumeRelease, NodeDeleted, PowerReading, StorageFence,
@@ -56,8 +56,8 @@ type Evidence struct {
 	// observation. Empty: there was no lease.
 	LeaseRV string `json:"leaseRV,omitempty"`
 
-	// Living: a volume was released from a node that lived, where a person had looked.
-	// The node may go on living, and being on.
+	// Living tells that a volume was released from a node that lived, where a person had looked. The
+	// node may go on living, and being on.
 	Living bool `json:"living,omitempty"`
 	// Attachment is then the UID of the VolumeAttachment that was being deleted; empty:
 	// there was none. Kubelets mount by none that is being deleted (K8s
@@ -69,17 +69,17 @@ type Evidence struct {
 	// yet: it is bound to that lease, so that the next renewal voids it.
 	Missed string `json:"missed,omitempty"`
 
-	// OwnWord: of a fence at the storage, that nobody but its Node says whose the address is that
-	// is cut off. The node may have another, so that of one that shows life it says nothing.
+	// OwnWord says, of a fence at the storage, that nobody but its Node says whose the address is
+	// that is cut off. The node may have another, so that of a node that shows life it says nothing.
 	OwnWord bool `json:"ownWord,omitempty"`
 
 	// Void says why it does not count although it is there; empty: it counts
 	// as far as its source can tell.
 	Void string `json:"void,omitempty"`
-	// On: the source read the machine as running. It contradicts claims.
+	// On tells that the source read the machine as running. That contradicts claims.
 	On bool `json:"on,omitempty"`
-	// Unanswered: the source was asked whether the machine runs, and has not said; Detail says
-	// why not. No claim counts until it has.
+	// Unanswered tells that the source was asked whether the machine runs, and has not said; Detail
+	// says why not. No claim counts until it has.
 	Unanswered bool `json:"unanswered,omitempty"`
 }
 
@@ -105,35 +105,37 @@ const (
 	VoidBootChanged  = "the node has booted since"
 	VoidNoBootID     = "the node reports no boot ID, so it cannot be told from a rebooted one"
 	VoidOtherMachine = "it is about another machine of the same name"
-	// VoidSystemShared: with the Node went what told which machine an agent reads.
+	// VoidSystemShared is said where what told which machine an agent reads went with the Node.
 	VoidSystemShared = "its Node is gone, and another node reports its system UUID, so that nothing tells whose power that was"
-	// VoidNotUnique: its boot ID is a count, and its system UUID is not known, or is not its own.
+	// VoidNotUnique is said where the boot ID is a count, and the system UUID is not known, or is not
+	// the node's own.
 	VoidNotUnique   = "the node's boot IDs are counts, and no system UUID that it alone has tells it from another machine"
 	VoidUnbound     = "it does not say which machine it is about"
 	VoidUnknownKind = "this version of csi-fencepost does not know this kind of evidence"
-	// VoidRegisteredAgain: the Node is another object, the boot is the same.
+	// VoidRegisteredAgain is said where the Node is another object, and the boot is the same.
 	VoidRegisteredAgain = "its kubelet has registered again since, under the same boot ID"
-	// VoidBackAnew: the Node is another object, the system UUID is the same.
+	// VoidBackAnew is said where the Node is another object, and the system UUID is the same.
 	VoidBackAnew = "the machine has booted and registered again since"
-	// VoidNameTaken: its Node is gone, and the lease that the evidence is bound to
-	// with it; whether that had changed first, nobody can tell any more.
+	// VoidNameTaken is said where the Node is gone, and with it the lease that the evidence is bound
+	// to; whether that had changed first, nobody can tell any more.
 	VoidNameTaken = "another machine has its name by now, so whether it came back before that, nobody can tell"
-	// VoidLeaseGone: the lease that the evidence is bound to was deleted.
+	// VoidLeaseGone is said where the lease that the evidence is bound to was deleted.
 	VoidLeaseGone = "the node's lease is gone since, so whether it came back before that, nobody can tell"
-	// VoidLifting: a storage fence that may be in place no more.
+	// VoidLifting is said of a storage fence that may be in place no more.
 	VoidLifting = "its access is being given back, and nothing says yet how far that has come"
 	VoidOurs    = "csi-fencepost put this taint on itself"
-	// VoidOwnWord: whoever writes the Node's status may have named an address that is cut off.
+	// VoidOwnWord is said where whoever writes the Node's status may have named an address that is
+	// cut off.
 	VoidOwnWord = "the node shows life, or may, and nobody but its Node says that what is cut off is its address"
-	// VoidUnvouched: a fence that stands in the record alone (record.Vouched).
+	// VoidUnvouched is said of a fence that stands in the record alone (record.Vouched).
 	VoidUnvouched = "nobody who may fence vouches for it: a csi-fencepost of before wrote it, or somebody who may only write the rest of the record"
-	// VoidUnclaimed: a person's word that stands in the record alone.
+	// VoidUnclaimed is said of a person's word that stands in the record alone.
 	VoidUnclaimed = "nobody who may say so vouches for it: a csi-fencepost of before wrote it, or somebody who may only write the rest of the record; say it once more"
-	// VoidTaintBefore: who put the taint on, and when, does not show any more.
+	// VoidTaintBefore is said where who put the taint on, and when, does not show any more.
 	VoidTaintBefore = "it may have been there before the node was last heard; if the node is off now, take the taint off, and put it on again some seconds later"
-	// VoidOlderVersion: it is bound to no boot and no lease.
+	// VoidOlderVersion is said of evidence that is bound to no boot and no lease.
 	VoidOlderVersion = "an older csi-fencepost wrote it, which did not say in which boot; say it once more"
-	// VoidNodeGone: whatever it is bound to is gone.
+	// VoidNodeGone is said where whatever the evidence is bound to is gone.
 	VoidNodeGone = "its Node has been deleted since, so that nobody can tell whether it had come back before; say it once more"
 	// VoidListedSince and VoidAttachedSince end a release from a living node.
 	VoidListedSince   = "the node has listed the volume in use since"
@@ -164,8 +166,9 @@ func (e *Evidence) holds(h *Holder) (bool, string) {
 		return false, VoidOtherMachine
 	}
 	m := h.machine()
-	// ofHeir: it is of the machine that took over the Node, or may be. Of the holder's is what
-	// names the boot of the publish, unless the other has that count of boots, too.
+	// ofHeir tells that the evidence is of the machine that took over the Node, or may be. Of the
+	// holder's machine is what names the boot of the publish, unless the other has that count of
+	// boots, too.
 	ofHeir := m == nil && h.Node != nil && h.Node.UID == h.NodeUID &&
 		(e.BootID != h.BootID || e.BootID == h.Node.BootID && e.machine().Compare(h.live()) != Other)
 	if e.Kind == StorageFence && h.standIn() == nil && !ofHeir {
@@ -213,8 +216,8 @@ func (e *Evidence) machine() Machine {
 	return Machine{NodeName: e.NodeName, NodeUID: e.NodeUID, NodeID: e.NodeID, BootID: e.BootID, SystemUUID: e.SystemUUID}
 }
 
-// readsHere: it was read of the boot and the lease of the Node under which the holder's
-// machine is now. That is no proof about the machine, and enough against one.
+// readsHere tells whether the evidence was read of the boot and the lease of the Node under which
+// the holder's machine is now. That is no proof about the machine, and enough against one.
 func (e *Evidence) readsHere(h *Holder) bool {
 	return e.Void == "" && h.Here() != nil && e.Ended(h) == ""
 }
@@ -243,9 +246,9 @@ func (e *Evidence) Ended(h *Holder) string {
 	return ""
 }
 
-// cutsOffAnew: the holder's machine is there again under another Node. A storage
-// fence cuts off whatever runs there, under any name, but only what was read of
-// that machine as it is registered now says that it is still in place.
+// cutsOffAnew judges a storage fence of a holder whose machine is there again under another Node. A
+// storage fence cuts off whatever runs there, under any name, but only what was read of that
+// machine as it is registered now says that it is still in place.
 func (e *Evidence) cutsOffAnew(h *Holder) (bool, string) {
 	switch {
 	case e.NodeUID == h.Node.UID && h.is().OneMachine() && e.speaksOf(h.live()):

@@ -13,15 +13,15 @@ import (
 type Liveness int
 
 const (
-	// Unwatched: not watched for suspectAfter yet, after a start, an outage of
-	// the API server or a storm. The zero value: nothing is claimed.
+	// Unwatched means that the node has not been watched for suspectAfter yet: after a start, an
+	// outage of the API server or a storm. It is the zero value: nothing is claimed.
 	Unwatched Liveness = iota
-	// Alive: the lease was seen to change within suspectAfter, or the node is
-	// Ready and has no lease yet.
+	// Alive means that the lease was seen to change within suspectAfter, or that the node is Ready
+	// and has no lease yet.
 	Alive
-	// Stale: the lease was watched unchanged for suspectAfter or longer.
+	// Stale means that the lease was watched unchanged for suspectAfter or longer.
 	Stale
-	// Unknown: there is no Node, or no lease.
+	// Unknown means that there is no Node, or no lease.
 	Unknown
 )
 
@@ -42,22 +42,21 @@ func (l Liveness) String() string {
 type State string
 
 const (
-	// NotInLedger: another source names the holder.
+	// NotInLedger is the state of a holder that another source names, and not the ledger.
 	NotInLedger State = ""
-	// Publishing: written before ControllerPublishVolume is forwarded. The node
-	// may hold the volume from then on. It is not upgraded when the driver
-	// answers: that would be one more write an attach cycle, for nothing that
-	// the decision asks.
+	// Publishing is written before ControllerPublishVolume is forwarded. The node may hold the
+	// volume from then on. It is not upgraded when the driver answers: that would be one more write
+	// an attach cycle, for nothing that the decision asks.
 	Publishing State = "publishing"
-	// Held: adopted from another source than a publish of ours.
+	// Held is the state of a holder that was adopted from another source than a publish of ours.
 	Held State = "held"
-	// Leaving: written before ControllerUnpublishVolume is forwarded.
+	// Leaving is written before ControllerUnpublishVolume is forwarded.
 	Leaving State = "leaving"
-	// Released: leaving, and judged released by the kubelet's word; that
-	// outlives the Node. Also written before the unpublish is forwarded.
+	// Released is Leaving of a holder that was judged released by the kubelet's word, which outlives
+	// the Node. It, too, is written before the unpublish is forwarded.
 	Released State = "released"
-	// TakenOver: it was unpublished, by a takeover of ours or by a call that was
-	// let through. It holds nothing any more; it answers a late unpublish.
+	// TakenOver means that the volume was unpublished from the holder, by a takeover of ours or by a
+	// call that was let through. Such a holder has nothing any more; it answers a late unpublish.
 	TakenOver State = "takenOver"
 )
 
@@ -109,11 +108,11 @@ type Node struct {
 	NodeID string
 	// SystemUUID, ProviderID and MachineID as the Node reports them (Machine).
 	SystemUUID, ProviderID, MachineID string
-	// SystemShared: another Node reports that system UUID, too.
+	// SystemShared tells whether another Node reports that system UUID, too.
 	SystemShared bool
 	Ready        bool
-	// ReadyUnknown: the Ready condition is Unknown, which the node controller
-	// writes when the kubelet is silent, or there is none.
+	// ReadyUnknown tells that the Ready condition is Unknown, which the node controller writes when
+	// the kubelet is silent, or that there is none.
 	ReadyUnknown bool
 	// ReadySince is the Ready condition's lastTransitionTime as the Node says
 	// it (the writer's clock, RFC 3339). It is compared for equality only.
@@ -121,17 +120,18 @@ type Node struct {
 	// BootBefore is the boot in which this Node was first read while its VolumeAttachment was
 	// being deleted, if that is another one. Empty: it is not so, or nobody knows.
 	BootBefore string
-	// BootedSince: its boot began after the deletion of its VolumeAttachment. Then nothing of it has
-	// the volume mounted, whatever it lists. False: it did not, or nobody knows.
+	// BootedSince tells that the node's boot began after the deletion of its VolumeAttachment. Then
+	// nothing there has the volume mounted, whatever its kubelet lists. Where it is false, the boot
+	// did not, or nobody knows.
 	BootedSince bool
-	// LetGo: what the API server still has of the Node shows that the kubelet took the
-	// volume out of volumesInUse before the controller took it off volumesAttached, as one
-	// does that has unmounted it, and that it was in neither since.
+	// LetGo tells that, by what the API server still has of the Node, the kubelet took the volume
+	// out of volumesInUse before the controller took it off volumesAttached, as a kubelet does that
+	// has unmounted it, and that the volume was in neither since.
 	LetGo bool
-	// Synced: it was watched being Ready since ReadySince, and renewing its lease, for
-	// so long that what it lists is its kubelet's word. One that has restarted leaves
-	// the list of the kubelet before it for a while (K8s
-	// pkg/kubelet/nodestatus/setters.go, VolumesInUse).
+	// Synced tells that the node was watched being Ready since ReadySince, and renewing its lease,
+	// for so long that what it lists is its kubelet's word. A kubelet that has restarted leaves the
+	// list of the kubelet before it for a while (K8s pkg/kubelet/nodestatus/setters.go,
+	// VolumesInUse).
 	Synced bool
 	// ReadyAt is ReadySince moved to the API server's clock, as far as the
 	// API server's own stamp of the last heartbeat tells. Zero if unknown.
@@ -142,9 +142,9 @@ type Node struct {
 	// InUse and ListedAttached: the volume is in status.volumesInUse, in
 	// status.volumesAttached.
 	InUse, ListedAttached bool
-	// Waits: what it lists in use it only waits for. Pods of the volume are bound to the Node,
-	// and a live read after the Node's shows that none of them can have had its volumes
-	// mounted; or the ledger is known to name it if it ever had the volume.
+	// Waits tells that the node only waits for the volume that it lists in use. Pods of the volume
+	// are bound to the Node, and a live read after the Node's shows that none of them can have had
+	// its volumes mounted; or the ledger is known to name the node if it ever had the volume.
 	Waits bool
 	// Memory is what its kubelet, asked after the Node was read, knows of what it has mounted.
 	Memory Memory
@@ -157,14 +157,15 @@ type Node struct {
 type Memory string
 
 const (
-	// MemoryWhole: it is the process that ran before the volume was published there
-	// (Holder.Kubelet). It has forgotten nothing.
+	// MemoryWhole means that the kubelet is the process that ran before the volume was published
+	// there (Holder.Kubelet). It has forgotten nothing.
 	MemoryWhole Memory = "whole"
-	// MemoryLost: it has started since the volume was taken from volumesAttached by force, or so
-	// little before that it may not have found it there (RestartSlack). It may have forgotten it.
+	// MemoryLost means that the kubelet has started since the volume was taken from volumesAttached
+	// by force, or so little before that it may not have found it there (RestartSlack). It may have
+	// forgotten the volume.
 	MemoryLost Memory = "lost"
-	// MemoryUnsaid: the volume was taken by force, and its kubelet, which was asked before in that
-	// boot, does not say whether it has started since.
+	// MemoryUnsaid means that the volume was taken by force, and that the kubelet, which was asked
+	// before in that boot, does not say whether it has started since.
 	MemoryUnsaid Memory = "unsaid"
 )
 
@@ -179,15 +180,15 @@ type Attachment struct {
 	Name, UID string
 	PV        string // the PersistentVolume that it names; empty: none
 	Attached  bool
-	// Finalized: external-attacher has its finalizer on it, which it takes off after the
-	// unpublish, and before it says that the volume is not attached any more
+	// Finalized tells that external-attacher has its finalizer on the VolumeAttachment, which it
+	// takes off after the unpublish, and before it says that the volume is not attached any more
 	// (kubernetes-csi/external-attacher pkg/controller/util.go, markAsDetached).
 	Finalized bool
 	// DeletedAt is the API server's deletionTimestamp; zero: not being deleted.
 	DeletedAt time.Time
-	// Turned: the node's kubelet was seen to change its word of its readiness, or,
-	// where that is Unknown, to say anything, after the deletion was seen. No
-	// clock has to say so. False: it was not, or nobody was there to see it.
+	// Turned tells that, after the deletion was seen, the node's kubelet was seen to change its word
+	// of its readiness, or, where that is Unknown, to say anything. No clock has to say so. Where it
+	// is false, the kubelet did not, or nobody was there to see it.
 	Turned bool
 }
 
@@ -203,9 +204,9 @@ type Holder struct {
 	BootID  string
 	// SystemUUID, ProviderID and MachineID of that machine; empty: not known.
 	SystemUUID, ProviderID, MachineID string
-	// SystemShared: another Node reported that system UUID when the volume was published.
-	// SystemElsewhere: another Node than the one of its name reports it now, which
-	// may be the same machine under another name.
+	// SystemShared tells that another Node reported that system UUID when the volume was published;
+	// SystemElsewhere, that another Node than the one of the holder's name reports it now, which may
+	// be the same machine under another name.
 	SystemShared, SystemElsewhere bool
 	// ReadySince is the Node's when the volume was published to it: no kubelet
 	// whose Node still says the same has changed its Ready condition since.
@@ -220,21 +221,22 @@ type Holder struct {
 	Token string
 	// Call is the ledger's: which of the calls by that publication.
 	Call string
-	// Unproven: takenOver without proof that the node had stopped writing
-	// (unpublish.unfenced: Forward).
+	// Unproven tells that the holder became TakenOver without proof that the node had stopped
+	// writing (unpublish.unfenced: Forward).
 	Unproven bool
 	// ReleasedUnder is the ledger's (see ReleasedForGood).
 	ReleasedUnder string
 	// OnlyUnder is the ledger's (see NeverAttached).
 	OnlyUnder string
-	// Unpublished: the very call that is judged has unpublished it.
+	// Unpublished tells that the very call that is judged has unpublished the holder.
 	Unpublished bool
-	// OnlyAsked: its Node is gone, a VolumeAttachment is all that is left of it, and a sealed ledger
-	// says nothing of it (see OnlyWants).
+	// OnlyAsked tells that the holder's Node is gone, that a VolumeAttachment is all that is left of
+	// it, and that a sealed ledger says nothing of it (see OnlyWants).
 	OnlyAsked bool
-	// ListsAnew: the ledger says that the volume was taken from it, with proof, and its Node lists
-	// it in use in a later boot. So it waits for the volume, or has it by a publish of which the ledger
-	// does not tell, as of an etcd that was restored: it is NotInLedger.
+	// ListsAnew tells that the ledger says that the volume was taken from the holder, with proof,
+	// and that its Node lists it in use in a later boot. So the node waits for the volume, or has it
+	// by a publish of which the ledger does not tell, as of an etcd that was restored: the holder is
+	// NotInLedger.
 	ListsAnew bool
 	Contest   *Contest
 
@@ -247,8 +249,8 @@ type Holder struct {
 	// Heir is the name of another node that has the holder's node ID now: the
 	// same machine under another name, or one that was given its ID. Empty: none.
 	Heir string
-	// Shared: another node, or another machine under the holder's name, has its node
-	// ID now. Access that is revoked comes back with the next publish to that one.
+	// Shared tells that another node, or another machine under the holder's name, has its node ID
+	// now. Access that is revoked comes back with the next publish to that one.
 	Shared bool
 	// Former is the name of another node whose VolumeAttachment for this node ID is
 	// being deleted: what this machine was called before. Empty: none.
@@ -330,8 +332,8 @@ func (h *Holder) BootedAnew() bool {
 		(n.BootedSince || n.Synced && !n.OutOfService)
 }
 
-// beingTaken: the ledger says that it has the volume, Kubernetes is taking it away, and nobody
-// has doubted its kubelet yet.
+// beingTaken tells whether the ledger says that the holder has the volume, while Kubernetes is
+// taking it away and nobody has doubted its kubelet yet.
 func (h *Holder) beingTaken() bool {
 	return (h.State == Publishing || h.State == Held) && h.NodeUID != "" && h.Detaching() && h.Contest == nil
 }
@@ -449,13 +451,14 @@ func (h *Holder) Unprovable() (why, unblock string) {
 	return why, unblock
 }
 
-// reregistered: the Node was deleted and its kubelet registered again, or may have. Another
-// UID, but the same boot: the same machine, with the same containers.
+// reregistered tells whether the Node was deleted and its kubelet registered again, or may have:
+// another UID, but the same boot, and so the same machine with the same containers.
 func (h *Holder) reregistered() bool {
 	return h.Node != nil && h.Node.UID != h.NodeUID && h.Machine().MayRunOn(h.live())
 }
 
-// backAnew: the Node was deleted, and the machine registered again after a boot, or may have.
+// backAnew tells whether the Node was deleted and the machine registered again after a boot, or may
+// have.
 func (h *Holder) backAnew() bool { return h.Node != nil && h.Machine().MayHaveReturned(h.live()) }
 
 // RegisteredAnew tells whether the holder's machine is there again under another
@@ -475,7 +478,7 @@ func (h *Holder) standIn() *Node {
 	return nil
 }
 
-// listing: the live Node that is, or stands for, the holder lists the volume.
+// listing tells how the live Node that is, or stands for, the holder lists the volume.
 func (h *Holder) listing() (inUse, attached bool) {
 	for _, n := range []*Node{h.machine(), h.standIn()} {
 		if n != nil {
@@ -564,13 +567,13 @@ func (s *Snapshot) Holder(nodeID string) *Holder {
 
 // Policy is the part of the configuration that the decision asks.
 type Policy struct {
-	// UnpublishRevokesAccess: the driver takes access from a client that does
-	// not let go when its volume is unpublished.
+	// UnpublishRevokesAccess declares that the driver takes access from a client that does not let
+	// go when its volume is unpublished.
 	UnpublishRevokesAccess bool
-	// ListsPublishedNodes: the driver's list of published nodes is the whole truth. A node
-	// that it does not name has no access to the volume.
+	// ListsPublishedNodes declares that the driver's list of published nodes is the whole truth. A
+	// node that it does not name has no access to the volume.
 	ListsPublishedNodes bool
-	// ForwardUnfenced: an unpublish of a stale or unknown, unfenced holder is
-	// forwarded (unpublish.unfenced: Forward).
+	// ForwardUnfenced has an unpublish of a stale or unknown, unfenced holder forwarded
+	// (unpublish.unfenced: Forward).
 	ForwardUnfenced bool
 }

@@ -22,7 +22,8 @@ type Machine struct {
 	// SystemUUID is the machine's own (DMI) UUID, ProviderID the cloud's name for it, and
 	// MachineID its installation's.
 	SystemUUID, ProviderID, MachineID string
-	// SystemShared: another Node reports its system UUID, or did when this was written down.
+	// SystemShared tells whether another Node reports the machine's system UUID, or did when this
+	// was written down.
 	SystemShared bool
 }
 
@@ -61,18 +62,18 @@ func NodeReady(node *corev1.Node) bool {
 type Sameness int
 
 const (
-	// Uncertain: nothing tells. The zero value.
+	// Uncertain means that nothing tells. It is the zero value.
 	Uncertain Sameness = iota
 	// Same machine, in the same boot, under the same Node.
 	Same
-	// Rebooted: the same machine under the same Node, and not known to be in the same boot.
+	// Rebooted means the same machine under the same Node, and not known to be in the same boot.
 	Rebooted
-	// Reregistered: the same machine in the same boot, with the same containers, under
-	// another Node.
+	// Reregistered means the same machine in the same boot, with the same containers, under another
+	// Node.
 	Reregistered
-	// ReturnedAnew: the same machine under another Node, and not known to be in the same boot.
+	// ReturnedAnew means the same machine under another Node, and not known to be in the same boot.
 	ReturnedAnew
-	// Other: another machine.
+	// Other means another machine.
 	Other
 )
 

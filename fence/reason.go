@@ -10,21 +10,21 @@ const (
 
 	NoOtherHolder  Reason = "NoOtherHolder"
 	HolderReleased Reason = "HolderReleased"
-	// HolderWaits: it only wants the volume (Holder.OnlyWants).
+	// HolderWaits is of a node that only wants the volume (Holder.OnlyWants).
 	HolderWaits     Reason = "HolderWaits"
 	HolderFenced    Reason = "HolderFenced"
 	HolderRevoked   Reason = "HolderRevoked"
 	NotAHolder      Reason = "NotAHolder"
 	AlreadyTaken    Reason = "AlreadyTakenOver"
 	UnfencedForward Reason = "UnfencedForward"
-	// HolderRenamed: the unpublish is for a name that the node had before; under
-	// its present name it keeps the volume.
+	// HolderRenamed is of an unpublish for a name that the node had before; under its present name
+	// it keeps the volume.
 	HolderRenamed Reason = "HolderRenamed"
 
 	TargetFenced  Reason = "TargetFenced"
 	TargetLeaving Reason = "TargetLeaving"
-	// TargetGone: there is no Node by which its kubelet could mount it. external-attacher asks by the
-	// CSINode, which outlives its Node for a moment.
+	// TargetGone is of a publish to a node without a Node by which its kubelet could mount the
+	// volume. external-attacher asks by the CSINode, which outlives its Node for a moment.
 	TargetGone Reason = "TargetGone"
 
 	HolderAlive     Reason = "HolderAlive"
@@ -33,12 +33,12 @@ const (
 	HolderStale     Reason = "HolderStale"
 	HolderUnknown   Reason = "HolderUnknown"
 	HolderUnwatched Reason = "HolderUnwatched"
-	// HolderListed: fenced, but Kubernetes still lists the volume in the
-	// Node's volumesAttached, so a kubelet that returns would mount it.
+	// HolderListed is of a holder that is fenced while Kubernetes still lists the volume in the
+	// Node's volumesAttached, so that a kubelet that returns would mount it.
 	HolderListed Reason = "HolderStillListed"
-	// EvidenceVoid: there is evidence, and it does not count.
+	// EvidenceVoid is of a holder of which there is evidence that does not count.
 	EvidenceVoid Reason = "EvidenceVoid"
-	// EvidenceContradicted: two sources say opposite things.
+	// EvidenceContradicted is of a holder of which two sources say opposite things.
 	EvidenceContradicted Reason = "EvidenceContradicted"
 
 	// The following are found while acting, not by the decision.
@@ -49,7 +49,7 @@ const (
 	OperationPending  Reason = "OperationPending"
 	LostRace          Reason = "LostRace"
 	UnpublishEveryone Reason = "UnpublishFromAllNodes"
-	// DriverBusy: no turn came, nothing was judged.
+	// DriverBusy is of a call that got no turn, so that nothing was judged.
 	DriverBusy Reason = "DriverBusy"
 )
 

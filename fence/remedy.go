@@ -176,8 +176,8 @@ func (w ways) comeBack(e *Evidence) Remedy {
 		"csi-fencepost fence status "+node, "csi-fencepost fence withdraw "+node+" --reason 'WHY IT IS WRONG'")
 }
 
-// declare: where only the Node's own word keeps a fence at the storage from counting, another may say
-// whose address it is.
+// declare adds, where only the Node's own word keeps a fence at the storage from counting, that
+// somebody else may say whose address it is.
 func (w ways) declare(all []Remedy) []Remedy {
 	if w.h.ownWord() != "" {
 		all = slices.Insert(all, 0, way("If it is cut off, declare every node's addresses in csiAddons.nodes"))
@@ -201,7 +201,7 @@ func (w ways) giveUp() Remedy {
 	return way("If the node is to be given up, turn it off, make sure that it is off, and say so", w.confirmed())
 }
 
-// orFree: or this one volume is free of the machine.
+// orFree adds to the first way that this one volume may be said to be free of the machine.
 func (w ways) orFree(first Remedy) []Remedy {
 	if !w.releasable() {
 		return []Remedy{first}
@@ -223,13 +223,14 @@ func (w ways) unprovable() string {
 	return why
 }
 
-// releasable: a release can name the volume and the machine, and be told from one of another boot.
+// releasable tells whether a release can name the volume and the machine, and be told from a
+// release of another boot.
 func (w ways) releasable() bool {
 	n := w.h.Here()
 	return w.of.PV != "" && w.h.NodeID != "" && (n == nil || n.BootID != "")
 }
 
-// renamed: the machine under the live Node is not the holder's, or nothing tells.
+// renamed tells whether the machine under the live Node is not the holder's, or nothing tells.
 func (w ways) renamed() bool { return w.h.Node != nil && !w.h.OwnNode() }
 
 func (w ways) pods() string { return PodsCommand(w.word(w.h.NodeName, "NODE")) }
