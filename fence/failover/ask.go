@@ -21,7 +21,7 @@ type told struct {
 	fencer.Answer
 }
 
-// sameMachine: both mean one machine, whatever a driver calls it.
+// sameMachine tells whether both mean one machine, whatever a driver calls it.
 func sameMachine(a, b *fencer.Target) bool {
 	return a.UID == b.UID && a.BootID == b.BootID && a.SystemUUID == b.SystemUUID && a.ProviderID == b.ProviderID
 }

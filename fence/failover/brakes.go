@@ -21,36 +21,36 @@ type Brake string
 
 // The brakes, in the order in which they are tried.
 const (
-	// NoBrake: nothing speaks against it.
+	// NoBrake means that nothing speaks against fencing the node.
 	NoBrake Brake = ""
-	// BrakeNodeGone: there is no Node, so nobody can tell which machine it is.
+	// BrakeNodeGone means that there is no Node, so that nobody can tell which machine it is.
 	BrakeNodeGone Brake = "NodeGone"
-	// BrakeNoProof: whatever was read of it afterwards could not count.
+	// BrakeNoProof means that whatever was read of the node afterwards could not count.
 	BrakeNoProof Brake = "NoProof"
-	// BrakeOptOut: the Node opts out of failover.
+	// BrakeOptOut means that the Node opts out of failover.
 	BrakeOptOut Brake = "OptOut"
-	// BrakeMaintenance: the Node is under maintenance by annotation.
+	// BrakeMaintenance means that the Node is under maintenance by annotation.
 	BrakeMaintenance Brake = "Maintenance"
-	// BrakeCordoned: somebody has cordoned the Node, and so works on it.
+	// BrakeCordoned means that somebody has cordoned the Node, and so works on it.
 	BrakeCordoned Brake = "Cordoned"
-	// BrakeScaleDown: the Node is being deleted or scaled down.
+	// BrakeScaleDown means that the Node is being deleted or scaled down.
 	BrakeScaleDown Brake = "ScaleDown"
-	// BrakeNothingWaits: no pod of the node may be moved and none waits
-	// elsewhere for what it holds.
+	// BrakeNothingWaits means that no pod of the node may be moved and none waits elsewhere for what
+	// it holds.
 	BrakeNothingWaits Brake = "NothingWaits"
-	// BrakeStorm: so many nodes are silent that the fault is more likely ours.
+	// BrakeStorm means that so many nodes are silent that the fault is more likely ours.
 	BrakeStorm Brake = "Storm"
-	// BrakeLead: this process does not renew its own lead in time.
+	// BrakeLead means that this process does not renew its own lead in time.
 	BrakeLead Brake = "OwnLeaseLate"
-	// BrakeStorage: the sidecars of its drivers have just cut it off from their storage, so
-	// that its volumes are about to move without its power.
+	// BrakeStorage means that the sidecars of the node's drivers have just cut it off from their
+	// storage, so that its volumes are about to move without its power.
 	BrakeStorage Brake = "StorageFenced"
-	// BrakeConcurrent: as many nodes as allowed are being fenced.
+	// BrakeConcurrent means that as many nodes as allowed are being fenced.
 	BrakeConcurrent Brake = "MaxConcurrent"
-	// BrakeHourly: as many nodes as allowed were fenced within an hour; or this one was, as
-	// another machine.
+	// BrakeHourly means that as many nodes as allowed were fenced within an hour; or that this one
+	// was, as another machine.
 	BrakeHourly Brake = "MaxPerHour"
-	// BrakeZone: another zone has a node that is being fenced.
+	// BrakeZone means that another zone has a node that is being fenced.
 	BrakeZone Brake = "OtherZone"
 )
 
@@ -79,11 +79,11 @@ type weather struct {
 	Node *corev1.Node
 	// NodeIDs of the Node, by driver.
 	NodeIDs map[string]string
-	// Shared: another Node reports its system UUID.
+	// Shared tells whether another Node reports its system UUID.
 	Shared bool
-	// StorageOnly: it is only cut off from storage, which needs no boot to count.
+	// StorageOnly tells whether it is only cut off from storage, which needs no boot to count.
 	StorageOnly bool
-	// Seeks: its agents go by what its Node says of its machine.
+	// Seeks tells whether its agents go by what its Node says of its machine.
 	Seeks bool
 	// Withheld says why no agent may be told which machine to cut off; empty: one may.
 	Withheld string
@@ -100,7 +100,7 @@ type weather struct {
 	// Ahead are other nodes that this process is about to fence, or fences, and
 	// whose brakes were tried before. Their records may not say it yet.
 	Ahead []string
-	// Holding: nodes that still hold volumes.
+	// Holding are the nodes that still hold volumes.
 	Holding map[string]bool
 
 	MaxConcurrent int
@@ -230,8 +230,8 @@ func (w *weather) unlike(f *fencer.Fence) string {
 	return ""
 }
 
-// storageFenced: for each driver of which the node holds a volume another sidecar cuts it off
-// from that driver's storage, or has, in this boot and lately.
+// storageFenced tells whether, for each driver of which the node holds a volume, another sidecar
+// cuts it off from that driver's storage, or has, in this boot and lately.
 func (w *weather) storageFenced() bool {
 	cut := func(driver string) bool {
 		return slices.ContainsFunc(w.Fences, func(f fencer.Fence) bool {
@@ -267,19 +267,19 @@ func own(n *corev1.Node, shared bool) (fence.Machine, *fence.Node) {
 	return m, live
 }
 
-// shared: another Node reports its system UUID.
+// shared tells whether another Node reports its system UUID.
 func (w *worker) shared(n *corev1.Node) bool {
 	return n != nil && w.Nodes.SystemShared(n.Name, n.Status.NodeInfo.SystemUUID)
 }
 
-// storageOnly: the node is only cut off from its storage. No other agent covers it, or
+// storageOnly tells whether the node is only cut off from its storage: no other agent covers it, or
 // those that do are left alone.
 func (w *worker) storageOnly(n *corev1.Node) bool {
 	return w.Fencer.StorageOnly(w.name) || w.unpowered(n)
 }
 
-// unpowered: nothing that is read of the node's power could count, and agents that cut it
-// off from its storage cover it. Those of the power are neither asked nor used.
+// unpowered tells whether nothing that is read of the node's power could count, while agents that
+// cut it off from its storage cover it. The agents of its power are then neither asked nor used.
 func (w *worker) unpowered(n *corev1.Node) bool {
 	why, _ := unprovable(n, w.shared(n))
 	return why != "" && w.Fencer.CoversStorage(w.name)

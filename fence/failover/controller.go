@@ -119,8 +119,8 @@ type Options struct {
 	MaxConcurrent int
 	MaxUnhealthy  float64 // a share, 0 to 1
 	PowerOn       bool    // when everything has moved
-	// UnpublishRevokesAccess: the driver is declared to cut a client off on
-	// unpublish. A storage fence is lifted then without the kubelet's word.
+	// UnpublishRevokesAccess declares that the driver cuts a client off on unpublish. A storage
+	// fence is lifted then without the kubelet's word.
 	UnpublishRevokesAccess bool
 }
 
@@ -267,8 +267,8 @@ func (c *Controller) interesting(n *corev1.Node, holding bool) bool {
 		(holding || slices.ContainsFunc(c.Drivers, func(d Driver) bool { return d.Index.Lists(n.Name) }))
 }
 
-// isFenced: a fence of the node was on record when they were last listed, and is
-// not over.
+// isFenced tells whether a fence of the node was on record when they were last listed, and is not
+// over.
 func (c *Controller) isFenced(n *corev1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

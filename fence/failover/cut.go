@@ -199,7 +199,7 @@ func (w *worker) present(weather *weather, s *state) error {
 	return nil
 }
 
-// stillDue: the lease that the look has read is still watched unchanged, for long
+// stillDue tells whether the lease that the look has read is still watched unchanged, for long
 // enough.
 func (w *worker) stillDue(s *state) bool {
 	rv, silent := w.Lives.Silent(w.name)

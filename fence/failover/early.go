@@ -30,25 +30,28 @@ const (
 	askFrom = startsFor - time.Second
 )
 
-// early: the lease is not silent, and its power was seen to go, or it was proven off since its last renewal.
+// early tells whether the lease is not silent, while the node's power was seen to go, or the node
+// was proven off since its last renewal.
 func (s *state) early() bool {
 	return s.Node != nil && (s.Life == fence.Alive || s.Life == fence.Unwatched) && (s.ReadsOff || s.provenEarly())
 }
 
-// provenEarly: the fence is one that was proven early, and nothing was heard of its machine since.
+// provenEarly tells whether the fence is one that was proven early, and nothing was heard of its
+// machine since.
 func (s *state) provenEarly() bool {
 	f := s.Fence
 	return f != nil && s.Node != nil && f.Kind == fence.PowerReading && f.Void == "" && f.Missed != "" &&
 		f.LeaseRV == s.LeaseRV && f.NodeUID == string(s.Node.UID) && f.BootID == s.Node.Status.NodeInfo.BootID
 }
 
-// provenBefore: the fence was proven early, and its machine was heard of since, or is another.
+// provenBefore tells whether the fence was proven early, and its machine was heard of since, or is
+// another.
 func (s *state) provenBefore() bool {
 	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Missed != "" && !s.provenEarly()
 }
 
-// planEarly: its power was seen to go, and its lease is not silent. In a storm nothing is missing,
-// and it is only polled.
+// planEarly is the plan for a node whose power was seen to go, and whose lease is not silent. In a
+// storm nothing is missing, and the node is only polled.
 func planEarly(s *state) []step {
 	switch {
 	case s.Storm, !s.Holds && !s.fenced():
@@ -61,14 +64,15 @@ func planEarly(s *state) []step {
 	return nil
 }
 
-// mayMoveEarly: its pods need not wait until the lease is silent. A quick reboot is over by then,
-// and a node that somebody works on, or that has said that it shuts down, is not in a hurry.
+// mayMoveEarly tells whether the node's pods need not wait until the lease is silent. A quick
+// reboot is over by then, and a node that somebody works on, or that has said that it shuts down,
+// is not in a hurry.
 func (s *state) mayMoveEarly() bool {
 	b, _ := OfNode(s.Node, false, true, "")
 	return s.ReadsOff && s.OffFor >= s.OffForLeast && b == NoBrake && s.ready()
 }
 
-// awaitsEarly: it reads off, and its pods do not move yet.
+// awaitsEarly tells whether the node reads off while its pods do not move yet.
 func (s *state) awaitsEarly() bool {
 	return s.early() && !s.Storm && !(s.Proof != "" && s.mayMoveEarly())
 }

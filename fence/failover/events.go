@@ -17,9 +17,9 @@ const (
 	ReasonFenced     = "FencepostFenced"
 	ReasonBlocked    = "FencepostFencingBlocked"
 	ReasonReadmitted = "FencepostReadmitted"
-	// ReasonFenceVoid: a node that was proven off went on without a boot.
+	// ReasonFenceVoid is of a node that was proven off and went on without a boot.
 	ReasonFenceVoid = "FencepostFenceVoid"
-	// ReasonLeftAlone: a pod is not moved although a volume of it is fenced.
+	// ReasonLeftAlone is of a pod that is not moved although a volume of it is fenced.
 	ReasonLeftAlone = "FencepostLeftAlone"
 )
 

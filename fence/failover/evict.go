@@ -95,8 +95,8 @@ func (w *worker) follow(ctx context.Context, ahead []pod) {
 	}
 }
 
-// stillFenced: a node may live under a storage fence, any other must not, and what
-// proved it is still said. The agents are not asked again.
+// stillFenced is an error unless what proved the fence is still said. A node may live under a
+// storage fence, and under no other. The agents are not asked again.
 func (w *worker) stillFenced(ctx context.Context, s *state) error {
 	now := *s
 	var err error

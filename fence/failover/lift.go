@@ -128,8 +128,8 @@ func (w *worker) clearOthers(s *state) string {
 		s.Fence.Driver, s.Name, s.Name)
 }
 
-// stranded: the kubelet lists nothing, and was never seen to. A kubelet that
-// restarted forgets what is mounted, so its silence is not believed.
+// stranded says why a storage fence is not lifted from a node whose kubelet lists nothing, and was
+// never seen to. A kubelet that restarted forgets what is mounted, so its silence is not believed.
 func (w *worker) stranded(s *state) error {
 	if s.otherSystem() {
 		w.say(s.Node, "node", warning, ReasonBlocked, "stranded other", fmt.Sprintf(

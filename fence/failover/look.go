@@ -163,14 +163,14 @@ func (w *worker) holders(n *corev1.Node, volumes []held) (all []Driver) {
 	return all
 }
 
-// leaving: the volume is being taken from the node. One that nobody has taken,
-// and one that a takeover took, are not.
+// leaving tells whether the volume is being taken from the node. A volume that nobody has taken is
+// not leaving, and neither is one that a takeover took.
 func (h held) leaving() bool {
 	return h.Detaching || h.Entry != nil && (h.Entry.State == fence.Leaving || h.Entry.State == fence.Released)
 }
 
-// taken: a takeover took the volume, so that no pod waits for the node. What a
-// dead kubelet's volumesInUse lists is frozen from before, unless the node has booted since
+// taken tells whether a takeover took the volume, so that no pod waits for the node. What a dead
+// kubelet's volumesInUse lists is frozen from before, unless the node has booted since
 // (fence.Holder.ListsAnew).
 func (h held) taken(n *corev1.Node) bool {
 	if n == nil || h.Attachment != "" || h.Entry == nil || h.Entry.State != fence.TakenOver {
@@ -359,9 +359,10 @@ func (w *worker) claimsOf(ctx context.Context, s *state, h fence.Holder) ([]fenc
 	return found, nil
 }
 
-// earlyDue: a node whose power was seen to go is asked about every half second, until nothing is to be
-// heard before its lease is silent. One that was only found to be proven off is asked about like a
-// silent one, and where there is no answer, more and more rarely, as polls are.
+// earlyDue tells whether a node whose power was seen to go is to be asked about again: every half
+// second, until nothing is to be heard before its lease is silent. A node that was only found to be
+// proven off is asked about like a silent one, and where there is no answer, more and more rarely,
+// as polls are.
 func (w *worker) earlyDue(s *state, since time.Duration) bool {
 	switch {
 	case w.askNow.Load():

@@ -24,34 +24,36 @@ type state struct {
 	Life    fence.Liveness
 	// Age is for how long the lease was watched unchanged.
 	Age time.Duration
-	// Overdue: by the API server's clock it is silent, for longer than it was watched. Its
-	// agents are asked for that, and it is not cut off.
+	// Overdue tells that, by the API server's clock, the node has been silent for longer than it was
+	// watched. Its agents are asked for that, and it is not cut off.
 	Overdue bool
-	// ReadsOff: agents that are polled have seen its power go, and its lease is unchanged since; from
-	// the first to the last of these readings it was off for OffFor.
+	// ReadsOff tells that agents that are polled have seen the node's power go, and that its lease
+	// is unchanged since; from the first to the last of these readings it was off for OffFor.
 	ReadsOff bool
 	OffFor   time.Duration
-	// Storm: so many nodes are silent, or read off, that the fault is more likely ours. It is looked
-	// for only where the node's power was seen to go.
+	// Storm tells that so many nodes are silent, or read off, that the fault is more likely ours. It
+	// is looked for only where the node's power was seen to go.
 	Storm bool
-	// Holds: the node holds volumes of the drivers, as far as anybody knows.
+	// Holds tells that the node holds volumes of the drivers, as far as anybody knows.
 	Holds bool
 	// Moved is a volume that its status lists in use, and that is not, or soon not, its own
 	// any more; zero: none. MovedLong: so it has been for long.
 	Moved     observe.MovedVolume
 	MovedLong bool
-	// Synced: that is its kubelet's own word, and not the last of the one before it.
+	// Synced tells that what the node lists is its kubelet's own word, and not the last of the
+	// kubelet before it.
 	Synced bool
-	// Leaving: some volume's way from the node has begun and is not over.
+	// Leaving tells that some volume's way from the node has begun and is not over.
 	Leaving bool
-	// Revokes: the driver is declared to revoke access on unpublish.
+	// Revokes tells that the driver is declared to revoke access on unpublish.
 	Revokes bool
 	// Attached counts its VolumeAttachments, of all drivers.
 	Attached int
 
-	// Covered: agents of ours cover the node; CoveredPower: some that read its power.
+	// Covered tells that agents of ours cover the node; CoveredPower, that some of them read its
+	// power.
 	Covered, CoveredPower bool
-	// AskDue: the agents' last answer is too old to rest anything on.
+	// AskDue tells that the agents' last answer is too old to rest anything on.
 	AskDue bool
 	// Answer is the last one of this node's agents; nil: not asked yet. Where several machines
 	// had the name of a Node that is gone it is one that is not off, if any is.
@@ -68,7 +70,7 @@ type state struct {
 	// Pods of the node that use the drivers' volumes; nil until they are asked
 	// for (podsMatter).
 	Pods []pod
-	// Kept: a pod of the node that uses none of them opts out of failover.
+	// Kept tells that a pod of the node that uses none of its volumes opts out of failover.
 	Kept bool
 	// Brake against fencing, asked only if it is due.
 	Brake      Brake
@@ -124,7 +126,7 @@ func plan(s *state) []step {
 	return planSilent(s)
 }
 
-// planSilent: the node shows no life.
+// planSilent is the plan for a node that shows no life.
 func planSilent(s *state) []step {
 	switch {
 	case !s.suspect() && (!s.fenced() || s.provenBefore()) && !(s.Overdue && s.Covered):
@@ -145,7 +147,7 @@ func planSilent(s *state) []step {
 	return nil
 }
 
-// planProven: the node cannot write. The taint comes first: some drivers cut a
+// planProven is the plan for a node that cannot write. The taint comes first: some drivers cut a
 // client off only then, and with it Kubernetes detaches at once.
 func planProven(s *state) []step {
 	var steps []step
@@ -169,8 +171,8 @@ func planProven(s *state) []step {
 	return steps
 }
 
-// planStorage: this driver's volumes cannot be written from the node, which may
-// live. Nothing is done to the node itself.
+// planStorage is the plan for a node that cannot write to this driver's volumes, and may live.
+// Nothing is done to the node itself.
 func planStorage(s *state) []step {
 	back := s.Life == fence.Alive && s.ready()
 	switch {
@@ -203,7 +205,7 @@ func planStorage(s *state) []step {
 	return []step{stepStranded}
 }
 
-// planReturn: the node lives. What was said of its death is void, and our taint
+// planReturn is the plan for a node that lives. What was said of its death is void, and our taint
 // comes off.
 func planReturn(s *state) []step {
 	var steps []step
@@ -222,60 +224,58 @@ func planReturn(s *state) []step {
 	return steps
 }
 
-// revoked: the fence is one that somebody vouches for, and what has moved cannot be written from the node even without the
-// fence, whatever is still mounted there.
+// revoked tells whether somebody vouches for the fence, and what has moved cannot be written from
+// the node even without the fence, whatever is still mounted there.
 func (s *state) revoked() bool { return s.Revokes && !s.Leaving && s.Fence.Vouched }
 
-// suspect: the node is silent for long enough to say so.
+// suspect tells whether the node is silent for long enough to say so.
 func (s *state) suspect() bool { return s.Life == fence.Stale || s.Life == fence.Unknown }
 
-// fenced: somebody has fenced it, and nobody said that it is over.
+// fenced tells whether somebody has fenced the node, and nobody has said that it is over.
 func (s *state) fenced() bool { return s.Fence != nil && s.Fence.Void == "" || s.ourTaint() }
 
-// storageFenced: the pass is about the storage fence. One that is being lifted proves
-// nothing, so a node that falls silent meanwhile is one that is not fenced: it is cut
-// off anew. So is one under the fence of another machine, which cuts off nothing of it, one
-// under a fence for which nobody vouches, and one of which an agent says that it is not in
-// place.
+// storageFenced tells whether the pass is about the storage fence. A fence that is being lifted
+// proves nothing, so a node that falls silent meanwhile is not fenced: it is cut off anew. So is a
+// node under the fence of another machine, which cuts off nothing of it, a node under a fence for
+// which nobody vouches, and a node of which an agent says that its fence is not in place.
 func (s *state) storageFenced() bool {
 	return s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.Proof != fence.PowerReading &&
 		(s.Life == fence.Alive || !s.Fence.Lifting && s.Fence.Vouched && !s.othersFence() && !s.denied())
 }
 
-// denied: the agents have answered that it is not cut off as a whole. Where
-// the Node is gone nobody could cut it off anew. An agent that does not answer denies
-// nothing: the node may be cut off all the same, and need not be turned off too.
+// denied tells whether the agents have answered that the node is not cut off as a whole. Where the
+// Node is gone nobody could cut it off anew. An agent that does not answer denies nothing: the node
+// may be cut off all the same, and need not be turned off too.
 func (s *state) denied() bool {
 	return s.Node != nil && s.Answer != nil && s.Answer.Uncut
 }
 
-// unconfirmed: it is silent under a storage fence that its agents were asked for in vain,
-// so that its volumes wait.
+// unconfirmed tells whether the node is silent under a storage fence that its agents were asked for
+// in vain, so that its volumes wait.
 func (s *state) unconfirmed() bool {
 	return s.Holds && s.suspect() && s.Proof == "" && s.Answer != nil && s.Answer.State != agent.Off
 }
 
-// othersFence: the storage fence on record is of another machine than the one that
-// has the name now, so that it says nothing of this one.
+// othersFence tells whether the storage fence on record is of another machine than the one that has
+// the name now, so that it says nothing of this one.
 func (s *state) othersFence() bool {
 	return s.Node != nil && s.Fence != nil && s.Fence.Void == "" && s.Fence.Kind == fence.StorageFence && s.otherSystem()
 }
 
-// cutDue: it holds volumes and was silent for so long that it is to be fenced. Life is judged
-// live; the age alone would be the watch's.
+// cutDue tells whether the node holds volumes and was silent for so long that it is to be fenced.
+// Life is judged live; the age alone would be the watch's.
 func (s *state) cutDue() bool {
 	return s.Holds && s.Covered && s.FenceAfter > 0 && s.Life == fence.Stale && s.Age >= s.FenceAfter && s.Proof == "" &&
 		s.Answer != nil && s.Answer.State != agent.Off
 }
 
-// podsMatter: the plan will ask for them.
+// podsMatter tells whether the plan will ask for the node's pods.
 func (s *state) podsMatter() bool { return s.Proof != "" || s.cutDue() }
 
-// rebooted: another boot than the fenced one, by a fence that counts. An empty
-// boot ID never differs from, nor equals, another. Only of the Node that was
-// fenced is the boot known that it was fenced in: where the Node was gone it is
-// the boot of a publish, which may have been an earlier one, and a fence that
-// stands may have been found in place in a later boot.
+// rebooted tells whether the Node shows another boot than the fenced one, by a fence that counts.
+// An empty boot ID never differs from, nor equals, another. Only of the Node that was fenced is the
+// boot known that it was fenced in: where the Node was gone it is the boot of a publish, which may
+// have been an earlier one, and a fence that stands may have been found in place in a later boot.
 func (s *state) rebooted() bool {
 	if s.Node == nil || s.Fence == nil || s.Fence.Void != "" || s.Fence.NodeUID != string(s.Node.UID) {
 		return false
@@ -284,13 +284,13 @@ func (s *state) rebooted() bool {
 	return was != "" && is != "" && was != is
 }
 
-// sameMachine: nothing says that the Node is another machine than the fenced one,
+// sameMachine tells whether nothing says that the Node is another machine than the fenced one,
 // neither its UID nor, where a new one took the Node over, its system UUID.
 func (s *state) sameMachine() bool {
 	return s.machineFenced().Compare(fence.MachineOf(s.Node)).OneNode()
 }
 
-// otherSystem: the Node is another machine's by now than the fenced one.
+// otherSystem tells whether the Node is another machine's by now than the fenced one.
 func (s *state) otherSystem() bool {
 	return s.machineFenced().Compare(fence.MachineOf(s.Node)) == fence.Other
 }
@@ -300,7 +300,7 @@ func (s *state) machineFenced() fence.Machine {
 	return fence.Machine{NodeName: s.Name, NodeUID: s.Fence.NodeUID, BootID: s.Fence.BootID, SystemUUID: s.Fence.SystemUUID}
 }
 
-// fencedBefore: the machine that was fenced has booted since, by a fence that somebody
+// fencedBefore tells whether the machine that was fenced has booted since, by a fence that somebody
 // vouches for: who may write the rest of the record could change which boot it was.
 func (s *state) fencedBefore() bool { return s.Fence.Vouched && s.rebooted() && s.sameMachine() }
 
@@ -315,19 +315,19 @@ func (s *state) ourTaint() bool {
 	return slices.ContainsFunc(s.Node.Spec.Taints, evidence.IsOurTaint)
 }
 
-// emptyable: our taint is on, and Kubernetes does not delete pods for it yet.
-// Where a pod opts out, whichever driver's volumes it uses, it must not.
+// emptyable tells whether our taint is on, and Kubernetes does not delete pods for it yet. Where a
+// pod opts out, whichever driver's volumes it uses, Kubernetes must not.
 func (s *state) emptyable() bool {
 	return s.Node != nil && !s.Kept && !slices.ContainsFunc(s.Pods, func(p pod) bool { return p.OptedOut }) &&
 		slices.ContainsFunc(s.Node.Spec.Taints, func(t corev1.Taint) bool { return evidence.IsOurTaint(t) && t.Effect != corev1.TaintEffectNoExecute })
 }
 
-// needsTaint: neither ours nor a person's is on.
+// needsTaint tells whether neither our taint nor a person's is on.
 func (s *state) needsTaint() bool { return !hasTaint(s.Node, corev1.TaintNodeOutOfService) }
 
-// witnessed: this boot's kubelet, Ready without a break since, was seen to list
-// a volume that moved. Only then is its silence believed: a kubelet that
-// restarts forgets what is mounted.
+// witnessed tells whether this boot's kubelet, Ready without a break since, was seen to list a
+// volume that moved. Only then is its silence believed: a kubelet that restarts forgets what is
+// mounted.
 func (s *state) witnessed() bool {
 	return s.Node != nil && s.Fence != nil && s.Fence.Vouched && s.Fence.Witness.Same(witnessOf(s.Node, s.Fence))
 }

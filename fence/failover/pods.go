@@ -16,7 +16,7 @@ import (
 // pod is one that uses volumes of the drivers.
 type pod struct {
 	*corev1.Pod
-	// OptedOut: it, or a claim of it, opts out of failover.
+	// OptedOut tells that the pod, or a claim of it, opts out of failover.
 	OptedOut bool
 	// PVs name its volumes of the drivers.
 	PVs []string
@@ -252,7 +252,7 @@ func (w *worker) claimNamespace(ctx context.Context, name string) (string, error
 	return ns, nil
 }
 
-// waits: it has not started, as far as the API knows.
+// waits tells whether the pod has not started, as far as the API knows.
 func waits(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodPending || p.Status.Phase == "" }
 
 func uses(p *corev1.Pod, in claims, pvs map[string]bool) bool {

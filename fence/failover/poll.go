@@ -57,10 +57,11 @@ type polls struct {
 	// what is configured.
 	period time.Duration
 	short  bool
-	// useless: it would be so long that no fall could be seen, and nobody is asked.
+	// useless tells that the time between two polls would be so long that no fall could be seen, so
+	// that nobody is asked.
 	useless bool
-	// answered: some device has, since the lead began. Before, few are asked at once: all of them may
-	// know one user, whose password is wrong.
+	// answered tells that some device has answered since the lead began. Before that, few are asked
+	// at once: all of them may know one user, whose password is wrong.
 	answered bool
 }
 
@@ -236,7 +237,7 @@ func (p *polls) take(busy func(node string) bool) (n *corev1.Node, within, wait 
 	return due.node, min(2*due.every, fallWithin), p.spacing * time.Duration(due.questions())
 }
 
-// asked: the question about the node that take gave is over. It had no answer if unclear.
+// asked ends the question about the node that take gave. An unclear one had no answer.
 func (p *polls) asked(node string, unclear bool, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -190,7 +190,8 @@ func (p *ports) forget(but func(node string) bool) {
 	}
 }
 
-// noAnswer: nobody answered at all. "No route to host" is what a machine's own firewall answers, too.
+// noAnswer tells whether nobody answered at all. "No route to host" is what a machine's own
+// firewall answers, too.
 func noAnswer(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// powerOnDue: a sidecar has switched the node off, and no driver's volume is attached
+// powerOnDue tells whether a sidecar has switched the node off, and no driver's volume is attached
 // to it any more.
 func (s *state) powerOnDue() bool {
 	return s.PowerOn && s.Attached == 0 && s.Node != nil && s.Fence != nil && s.Fence.Kind == fence.PowerReading && s.Fence.Cut && s.Fence.Sidecar && s.Fence.Vouched && s.Fence.Void == ""

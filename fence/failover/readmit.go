@@ -17,7 +17,7 @@ func (w *worker) void(ctx context.Context, s *state) error {
 	return err
 }
 
-// warn: it was proven off and yet went on. Its volumes may have moved.
+// warn says of a node that was proven off and yet went on that its volumes may have moved.
 func (w *worker) warn(s *state) error {
 	w.say(s.Node, "node", warning, ReasonFenceVoid, s.Fence.LeaseRV, fmt.Sprintf(
 		"node %s renews its lease without having booted, although it was proven off (%s): the fence was wrong, or the machine was paused. "+

@@ -16,7 +16,7 @@ type Status struct {
 	// Life as it was judged at the last look, which was At.
 	Life fence.Liveness
 	At   time.Time
-	// Holds: the node holds volumes of the driver.
+	// Holds tells that the node holds volumes of the driver.
 	Holds bool
 	// Proof is the kind of evidence by which it cannot write; empty: none.
 	Proof fence.Kind
@@ -29,7 +29,7 @@ type Status struct {
 	// Brake that keeps it from being fenced, and in words what would release it.
 	Brake      Brake
 	BrakeWords string
-	// Fenced: somebody has fenced it, and nobody has said that it is over.
+	// Fenced tells that somebody has fenced the node, and that nobody has said that it is over.
 	Fenced bool
 }
 

@@ -13,10 +13,10 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/fencer"
 )
 
-// errChanged: what a plan rests on changed before it was carried out.
+// errChanged is returned where what a plan rests on changed before it was carried out.
 var errChanged = errors.New("the node changed meanwhile; it is looked at again")
 
-// errLater: it was said why nothing could be done now.
+// errLater is returned where it was said already why nothing could be done now.
 var errLater = errors.New("nothing can be done now; it is tried again")
 
 // worker is the work on one node. What it remembers delays questions and keeps
