@@ -42,8 +42,8 @@ const (
 type Answerer struct {
 	// Fencer asks. One that only reads answers nothing.
 	Fencer *Fencer
-	// Alone: no other process has agents for power, so that of a node which these do not cover it
-	// is answered that none does. Else such a question is left to others.
+	// Alone tells that no other process has agents for power, so that of a node which these do not
+	// cover it is answered that none does. Else such a question is left to others.
 	Alone bool
 
 	mu    sync.Mutex

@@ -83,7 +83,8 @@ func NewApart(own *Fencer, answered func(node string)) *Apart {
 	return a
 }
 
-// freshApart: see Apart.
+// freshApart tells whether an answer that another process gave is still to be rested on (see
+// Apart).
 func (a *Answer) freshApart() bool {
 	if a.State == agent.Off {
 		return time.Since(a.begun()) < apartFor

@@ -31,9 +31,10 @@ type flight struct {
 	done   chan struct{}
 	answer Answer
 	err    error
-	// outdated: what it asks for was changed meanwhile.
+	// outdated tells that what the question asks for was changed meanwhile.
 	outdated bool
-	// left: a caller went without the answer; claimed: one to whom an unclear one is news.
+	// left tells that a caller went without the answer; claimed, that it was one to whom an unclear
+	// answer is news.
 	left, claimed bool
 	// asked is closed at at, when the agents begin to be asked: until then this process waits for a
 	// turn and for the API server. heard is closed once they have said what they say.
@@ -47,13 +48,13 @@ func newFlight() *flight {
 	return &flight{begun: now, at: now, done: make(chan struct{}), asked: make(chan struct{}), heard: make(chan struct{})}
 }
 
-// asks: the agents begin to be asked.
+// asks notes that the agents begin to be asked.
 func (fl *flight) asks() {
 	fl.at = time.Now()
 	close(fl.asked)
 }
 
-// heardAll: they have said what they say.
+// heardAll notes that the agents have said what they say.
 func (fl *flight) heardAll() { close(fl.heard) }
 
 // hears takes note of what one of them reads, before all have.
@@ -98,7 +99,7 @@ func (fl *flight) wait(ctx context.Context, since time.Time, patience time.Durat
 	}
 }
 
-// errSilent: the agents were asked, and have not answered in time.
+// errSilent is returned where the agents were asked, and have not answered in time.
 var errSilent = errors.New("its fence agents have not answered")
 
 // maxAnswers bounds what is remembered; well above any cluster's Nodes.
@@ -218,7 +219,7 @@ func (f *asking) leave(t Target, fl *flight) Answer {
 		Machine: record.FencedMachine{NodeUID: t.UID, BootID: t.BootID, SystemUUID: t.SystemUUID, LeaseRV: t.LeaseRV}}
 }
 
-// holds: the record still has the storage fence that an answer rests on. Another
+// holds tells whether the record still has the storage fence that an answer rests on. Another
 // process may have lifted it, which forgets nothing here.
 func (f *Fencer) holds(ctx context.Context, t Target, a *Answer) (bool, error) {
 	if a.State != agent.Off || a.Kind != fence.StorageFence || a.Fence == "" {
@@ -304,7 +305,7 @@ func (a *Answer) freshFor() time.Duration {
 	return min(max(onFreshFor, restsFor*a.took), freshFor)
 }
 
-// stillOn: the machine is on, as the last answer said of it.
+// stillOn tells whether the machine is on, as the last answer said of it.
 func (a *Answer) stillOn(last *Answer) bool {
 	return a.State == agent.On && last.State == agent.On && a.Kind == last.Kind && a.Storage == last.Storage &&
 		slices.Equal(a.On, last.On) && a.Machine.Same(last.Machine) && a.Machine.LeaseRV == last.Machine.LeaseRV

@@ -57,8 +57,9 @@ func Doubts(r *record.Record, driver string, m agent.Machine, gone, unbound bool
 	return unbindable(doubts)
 }
 
-// unbindable: where the provider ID is the node's own and its instance ID is not, a node with
-// another provider ID has that too, and nobody can bind it to one of them.
+// unbindable adds the way out of a doubt that nobody can end by binding: where the provider ID is
+// the node's own and its instance ID is not, a node with another provider ID has that instance ID
+// too.
 func unbindable(doubts map[string]agent.Doubt) map[string]agent.Doubt {
 	d, instance := doubts[agent.VarInstanceID]
 	if _, provider := doubts[agent.VarProviderID]; instance && !provider {

@@ -68,7 +68,7 @@ type Options struct {
 	Actor string
 	// MaxAsks are under way at the same time, for different machines; 0: 4.
 	MaxAsks int
-	// ReadOnly: ask, and write nothing. Off, On, Lift and Void are errors.
+	// ReadOnly has the Fencer ask, and write nothing. Off, On, Lift and Void are errors.
 	ReadOnly bool
 	// Answered, if set, is told of each machine of which the agents gave a clear
 	// answer, so that what waits for it is tried again; not of one that is still on
@@ -212,8 +212,8 @@ type Target struct {
 	// StorageOnly asks, and has cut, the agents that cut storage alone: for a node that
 	// lives, or of which no reading of its power could count.
 	StorageOnly bool
-	// Claimed: somebody says that the machine is off, so that it is news to who asks, and has gone
-	// without the answer, that nobody can tell.
+	// Claimed tells that somebody says that the machine is off. So it is news to a caller that
+	// asked, and has gone without the answer, that nobody can tell.
 	Claimed bool
 	// Missed is set where the node's lease is not silent. Then off is an answer only if the agents
 	// read it twice, readAgain apart, between two looks at Node and lease that show no change, and
@@ -256,20 +256,21 @@ type Answer struct {
 	Agents []string
 	// On are the agents that read the machine's power as on, whatever State is.
 	On []string
-	// OwnWord: of Off at the storage, that nobody but its Node says that what is cut off is its
+	// OwnWord says, of Off at the storage, that nobody but its Node says that what is cut off is its
 	// address, and that it was not this driver's fence that cut it (fence.Evidence).
 	OwnWord bool
 	// Storage is the access to the driver's storage; Unclear also where no agent
 	// was asked that can tell.
 	Storage agent.State
-	// Uncut: an agent that cuts storage answered, and does not say that the machine is cut
-	// off as a whole. One that did not answer says nothing.
+	// Uncut tells that an agent that cuts storage answered, and does not say that the machine is cut
+	// off as a whole. An agent that did not answer says nothing.
 	Uncut bool
 	// Detail is the agents' own words, Why what they come to, or why nothing.
 	Detail, Why string
 	// Machine that it is about, with its lease.
 	Machine record.FencedMachine
-	// OffTwice: it was read as off twice, and is Unclear because nothing is missing yet.
+	// OffTwice tells that the machine was read as off twice, and is Unclear because nothing is
+	// missing yet.
 	OffTwice bool
 	// Fence is the ID in the record; empty: none was written.
 	Fence string

@@ -25,15 +25,16 @@ type Fence struct {
 	Kind    fence.Kind
 	// Driver that a storage fence is of; of a power fence empty.
 	Driver string
-	// Others: it is the storage fence of another driver than the Fencer's, which that one's
-	// sidecar makes and lifts. FencesOf has none of these.
+	// Others tells that it is the storage fence of another driver than the Fencer's, which that
+	// driver's sidecar makes and lifts. FencesOf has none of these.
 	Others bool
-	// OwnWord: of a storage fence that was found, that nobody but its Node says that what is cut
-	// off is its address (record.Fence).
+	// OwnWord says, of a storage fence that was found, that nobody but its Node says that what is
+	// cut off is its address (record.Fence).
 	OwnWord bool
 	// Source names the agents.
 	Source string
-	// Cut: it was switched or cut off, not found off. Sidecar: not by a person.
+	// Cut tells that the machine was switched or cut off, not found off; Sidecar, that no person did
+	// it.
 	Cut, Sidecar bool
 	// At is the writer's clock. The brakes count by it; nothing is permitted by
 	// it.
@@ -43,13 +44,13 @@ type Fence struct {
 	Missed string
 	// Void says why it does not count any more; empty: it does.
 	Void string
-	// Lifting: access is being given back. It is still to be lifted, and proves
+	// Lifting tells that access is being given back. The fence is still to be lifted, and proves
 	// nothing.
 	Lifting bool
-	// Vouched: an account that may fence wrote it just so (record.Vouched).
+	// Vouched tells that an account that may fence wrote it just so (record.Vouched).
 	Vouched bool
-	// Timed: such an account vouches for Cut, At and NodeIDs, for this fence or since it ended
-	// (record.Fence.Cutting).
+	// Timed tells that such an account vouches for Cut, At and NodeIDs, for this fence or since it
+	// ended (record.Fence.Cutting).
 	Timed bool
 	// Witness of a storage fence, as the record has it.
 	Witness *record.Witness

@@ -84,8 +84,8 @@ func (f *Fencer) keepOff(ctx context.Context, t Target, a *Answer) error {
 	return err
 }
 
-// stands: what was read again is written already. A storage fence keeps the machine and
-// boot ID that it was made for until it is lifted: others tell that the node has been away
+// stands tells whether what was read again is written already. A storage fence keeps the machine
+// and boot ID that it was made for until it is lifted: others tell that the node has been away
 // since.
 func stands(cur *record.Fence, m record.FencedMachine) bool {
 	return cur.Kind == fence.StorageFence || sameReading(cur, m)
@@ -134,7 +134,8 @@ func (f *Fencer) vouch(r *record.Record, cur *record.Fence, a *Answer) bool {
 	return true
 }
 
-// sameReading: a power fence of that machine, of which nothing was heard since.
+// sameReading tells whether the fence is a power fence of that machine, of which nothing was heard
+// since.
 func sameReading(f *record.Fence, m record.FencedMachine) bool {
 	return f.Machine.Same(m) && f.Machine.LeaseRV == m.LeaseRV
 }

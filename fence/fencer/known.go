@@ -14,7 +14,8 @@ type known struct {
 	mark    record.Mark
 	current string // the current fence; empty: none
 	lifting bool   // that one
-	// unvouched: it is, nobody vouches for it, and the machine has a Node.
+	// unvouched tells that the current fence is being lifted, that nobody vouches for it, and that
+	// the machine has a Node.
 	unvouched bool
 	ended     []string // lifted, or void
 	own       []string // the blocks that this driver's fences of the machine were to cut

@@ -159,7 +159,8 @@ func oneMachine(a, b record.FencedMachine) bool {
 	return a.Is().Compare(b.Is()).OneMachine()
 }
 
-// otherMachine: they are known to be two, which oneMachine does not have to know.
+// otherMachine tells whether they are known to be two machines, which oneMachine does not have to
+// know.
 func otherMachine(a, b record.FencedMachine) bool {
 	return a.Is().Compare(b.Is()) == fence.Other
 }
@@ -211,7 +212,7 @@ func overlap(a, b []string) bool {
 	})
 }
 
-// unknownMachine: an answer could not be bound to anything.
+// unknownMachine is why an answer could not be bound to anything.
 const unknownMachine = "it has no Node, and no ledger names its machine"
 
 // bind is the machine as the record names it.
@@ -308,7 +309,7 @@ func (f *Fencer) twice(ctx context.Context, m agent.Machine, t Target, hears fun
 	return o, missed
 }
 
-// checked: every device that read off said that it is the machine's.
+// checked tells whether every device that read off said that it is the machine's.
 func checked(steps []agent.Step) bool {
 	return !slices.ContainsFunc(steps, func(st agent.Step) bool { return st.Action == "status" && st.State == agent.Off && !st.Checked })
 }

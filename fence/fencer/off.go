@@ -163,9 +163,9 @@ func (c *cut) permitted(ctx context.Context) (look, error) {
 	return now, nil
 }
 
-// undisputed: nobody else's fence says that the machine is off, which our agents
-// do not bear out. One left unfinished is ours to go on with. lifting: the access is
-// being given back, so that a reading of it as cut says nothing before it was cut anew.
+// undisputed is an error where somebody else's fence says that the machine is off, which our agents
+// do not bear out. A fence that was left unfinished is ours to go on with. lifting tells that the
+// access is being given back, so that a reading of it as cut says nothing before it was cut anew.
 func (c *cut) undisputed(ctx context.Context, a *Answer) (lifting bool, err error) {
 	r, err := c.Records.Get(ctx, c.t.Node)
 	if err != nil {

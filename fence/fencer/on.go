@@ -168,7 +168,7 @@ type undoing struct {
 	// fence of the storage that the record has, as it was then; nil: none.
 	fence *record.Fence
 	begun bool // it was in force until now
-	// ended: fences of other drivers were.
+	// ended tells that fences of other drivers were ended.
 	ended bool
 	// cut are the blocks that this driver's fences of the machine were to cut.
 	cut []string
@@ -182,10 +182,11 @@ type undoing struct {
 	doubt string // what a person has to know besides: why that is left alone, what else ends
 }
 
-// own: the storage fence is of the machine that is meant.
+// own tells whether the storage fence is of the machine that is meant.
 func (u *undoing) own() bool { return u.fence != nil && oneMachine(u.fence.Machine, u.now) }
 
-// booted: that has booted since.
+// booted tells whether the storage fence is of the machine that is meant, and that has booted
+// since.
 func (u *undoing) booted() bool { return u.own() && laterBoot(u.fence.Machine, u.now) }
 
 // begin ends what the record proves, before anything is given back.

@@ -31,8 +31,8 @@ func (u *undoing) opened(ctx context.Context, a *Answer) bool {
 	return u.open(o.Steps) && u.named(o.Steps)
 }
 
-// named: what the storage agents read as open has all that the fence cut. Agents
-// whose words have no blocks know machines by the node's name.
+// named tells whether what the storage agents read as open has all that the fence cut. Agents whose
+// words have no blocks know machines by the node's name.
 func (u *undoing) named(all []agent.Step) bool {
 	cut := blocks(u.fence)
 	for _, st := range all {
@@ -47,7 +47,7 @@ func (u *undoing) named(all []agent.Step) bool {
 	return true
 }
 
-// untouched: nothing was sent that could have given back what the fence cut.
+// untouched tells whether nothing was sent that could have given back what the fence cut.
 func (u *undoing) untouched(all []agent.Step) bool {
 	if u.fence == nil {
 		return true
@@ -62,7 +62,7 @@ func (u *undoing) untouched(all []agent.Step) bool {
 	})
 }
 
-// open: agents that cut storage were read, and each reads the access as open.
+// open tells whether agents that cut storage were read, and each reads the access as open.
 func (f *Fencer) open(all []agent.Step) bool {
 	counts := map[agent.State]int{}
 	for _, s := range []agent.State{agent.Unclear, agent.On, agent.Off} {

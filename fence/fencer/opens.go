@@ -78,9 +78,10 @@ func (o *elsewhere) overlaps(block string) bool { return overlap([]string{block}
 // longAgo is by how much the clocks of two sidecars do not differ.
 const longAgo = time.Hour
 
-// outlived: this driver cut the block off itself, which read as open right before, long after
-// that fence began, and the Node of that is gone. Nobody lifts it any more, and it kept nobody
-// out by then: the address has been given to another machine since.
+// outlived tells whether another node's fence of the block kept nobody out any more. This driver
+// cut the block off itself, which read as open right before, long after that fence began, and that
+// fence's Node is gone. Nobody lifts it any more: the address has been given to another machine
+// since.
 func (u *undoing) outlived(ctx context.Context, block string, o elsewhere) bool {
 	theirs, err := time.Parse(time.RFC3339, o.since)
 	if err != nil || u.fence == nil || !slices.Contains(u.cut, block) {

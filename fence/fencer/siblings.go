@@ -48,8 +48,8 @@ func (u *undoing) meet(r *record.Record) {
 // settling is how long after a boot a lift waits for another driver's.
 const settling = time.Minute
 
-// settled: the Node has been Ready for so long. By a kubelet's clock that is ahead of ours it
-// has, too.
+// settled tells whether the Node has been Ready for so long that every driver's sidecar has seen
+// it. By a kubelet's clock that is ahead of ours it has, too.
 func settled(n *corev1.Node) bool {
 	c := fence.ReadyCondition(n)
 	if c == nil {
@@ -59,13 +59,13 @@ func settled(n *corev1.Node) bool {
 	return since < 0 || since > settling
 }
 
-// anothers: the fence is of another driver, and proves that the machine is cut off.
+// anothers tells whether the fence is of another driver, and proves that the machine is cut off.
 func (u *undoing) anothers(s record.Fence) bool {
 	return s.Kind == fence.StorageFence && s.Driver != u.Driver && s.Phase == record.Fenced && !otherMachine(s.Machine, u.now)
 }
 
-// oneAgent: the fence names no blocks, as of an agent that knows machines by other names, and
-// is of an agent that is called as one of this driver's is: it may be one array.
+// oneAgent tells whether the fence names no blocks, as of an agent that knows machines by other
+// names, and is of an agent that is called as one of this driver's is: the two may be one array.
 func (u *undoing) oneAgent(s *record.Fence) bool {
 	return len(blocks(s)) == 0 && slices.ContainsFunc(u.StorageAgents(u.t.Node), func(name string) bool { return slices.Contains(s.Agents, name) })
 }
