@@ -32,11 +32,11 @@ func BesideAWriter(capability *spec.VolumeCapability) bool {
 type Writers int
 
 const (
-	// Unknown: the zero value; guarded as Single is.
+	// Unknown is the zero value; such a volume is guarded as a Single one is.
 	Unknown Writers = iota
-	// Single: one node.
+	// Single means that one node may have the volume.
 	Single
-	// Multi: several nodes may have it, or none may write.
+	// Multi means that several nodes may have the volume, or that none may write.
 	Multi
 )
 

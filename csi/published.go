@@ -202,7 +202,7 @@ type published map[string]map[string]*entries
 // entries are those of one handle.
 type entries struct {
 	nodes []string
-	// silent: one of them has no status, in which its nodes would stand.
+	// silent tells that one of them has no status, in which its nodes would stand.
 	silent bool
 }
 
@@ -229,8 +229,8 @@ const (
 	// listKept is how long what nobody could wait for is kept: external-attacher's back-off
 	// is as long by then.
 	listKept = time.Minute
-	// listRestarts: how often a listing is begun anew because the driver
-	// calls its own token invalid (ABORTED), as the specification asks.
+	// listRestarts is how often a listing is begun anew because the driver calls its own token
+	// invalid (ABORTED), as the specification asks.
 	listRestarts = 3
 )
 

@@ -30,9 +30,9 @@ func (c *Client) Driver(ctx context.Context) (string, error) {
 
 // Capabilities are the driver's, as far as network fencing goes.
 type Capabilities struct {
-	// NetworkFence: it fences, unfences and lists.
+	// NetworkFence tells that the driver fences, unfences and lists.
 	NetworkFence bool
-	// GetClients: it tells its clients' addresses.
+	// GetClients tells that the driver tells its clients' addresses.
 	GetClients bool
 }
 

@@ -139,16 +139,17 @@ func (s *AgentReadings) patience(q *Question) time.Duration {
 	return patience
 }
 
-// early: nobody here knows the node's lease to be silent, and the record says that it was read as off
-// since the last renewal, with something missing. Only an answer makes that a proof.
+// early tells whether nobody here knows the node's lease to be silent, while the record says that
+// it was read as off since the last renewal, with something missing. Only an answer makes that a
+// proof.
 func early(q *Question) bool {
 	l := q.Holder.Liveness
 	return (l == fence.Alive || l == fence.Unwatched) && q.Record.Early(bound(q)) != nil
 }
 
-// saidOff: a person or a cloud says that the node is off, or has deleted it; or that the
-// volume is free of it, of a node that was silent then; or a source that was asked before
-// has such a claim, of which nothing need stand in the record yet.
+// saidOff tells whether a person or a cloud says that the node is off, or has deleted it; or that
+// the volume is free of it, of a node that was silent then; or a source that was asked before has
+// such a claim, of which nothing need stand in the record yet.
 func saidOff(q *Question) bool {
 	claims := func(e fence.Evidence) bool { return e.Kind.Claim() && e.Void == "" && !e.Living }
 	if q.Node == nil || Claimed(q.Node) || slices.ContainsFunc(q.Holder.Evidence, claims) {
@@ -212,8 +213,8 @@ func (s *AgentReadings) target(q *Question) (fencer.Target, bool) {
 	return t, false
 }
 
-// proven: the record says, and somebody vouches for it, that the machine is off, and nothing
-// was heard of it since; there is nobody to ask about its power, so that is the proof.
+// proven tells whether the record says, and somebody vouches for it, that the machine is off, and
+// nothing was heard of it since; there is nobody to ask about its power, so that is the proof.
 func (s *AgentReadings) proven(q *Question) bool {
 	f := q.Record.Fence(fence.PowerReading, "")
 	return !s.asker.AsksPower(q.Holder.NodeName) && f != nil && f.Phase == record.Fenced && q.Record.Doubt(f) == "" &&
@@ -231,22 +232,22 @@ func unsaidOf(q *Question, err *fencer.UnansweredError) fence.Evidence {
 	return e
 }
 
-// cut: the record says that the node is cut off from the driver's storage, and
-// there are agents that can tell.
+// cut tells whether the record says that the node is cut off from the driver's storage, and there
+// are agents that can tell.
 func (s *AgentReadings) cut(q *Question) bool {
 	return q.Record.StorageFenced(q.Driver) && s.asker.CoversStorage(q.Holder.NodeName)
 }
 
-// settled: the ledger says that it holds nothing any more, and nothing disputes
+// settled tells whether the ledger says that the holder has nothing any more, and nothing disputes
 // it; no evidence is asked of such a holder.
 func settled(h *fence.Holder) bool {
 	listed := h.Node != nil && (h.Node.InUse || h.Node.ListedAttached)
 	return h.Contest == nil && !listed && !h.From(fence.FromDriver) && (h.State == fence.Released || h.State == fence.TakenOver)
 }
 
-// cannotTell: the record says that the storage is cut off, the agents do not
-// say whether it still is. Where an operator says that they are wrong, the
-// record's word counts, unless the fence is being lifted.
+// cannotTell is the evidence where the record says that the storage is cut off, and the agents do
+// not say whether it still is. Where an operator says that they are wrong, the record's word
+// counts, unless the fence is being lifted.
 func (s *AgentReadings) cannotTell(q *Question, late bool) ([]fence.Evidence, error) {
 	f := q.Record.Fence(fence.StorageFence, q.Driver)
 	m := bound(q)
@@ -278,9 +279,9 @@ func inDoubt(q *Question, f *record.Fence, why string) ([]fence.Evidence, error)
 	return found, nil
 }
 
-// usesAlive: the holder's machine lives and lists the volume. Beside void evidence that
-// would read as a node that writes, and contest what it says later. Another machine that
-// has its name says nothing of it.
+// usesAlive tells whether the holder's machine lives and lists the volume. Beside void evidence
+// that would read as a node that writes, and contest what it says later. Another machine that has
+// its name says nothing of it.
 func usesAlive(q *Question) bool {
 	n := q.Holder.Node
 	return (q.machine() != nil || q.anew() != nil) && q.Holder.Liveness == fence.Alive && n != nil && (n.InUse || n.ListedAttached)

@@ -48,8 +48,8 @@ func (s *RecordedFences) Evidence(ctx context.Context, q Question) ([]fence.Evid
 	return found, nil
 }
 
-// asks: Agents asks for that machine. The agents know nodes by name, so of one
-// whose name another machine has by now only the record can tell.
+// asks tells whether the agents are asked for that machine. They know nodes by name, so of a
+// machine whose name another has by now only the record can tell.
 func (s *RecordedFences) asks(kind fence.Kind, q *Question) bool {
 	if s.asker == nil {
 		return false

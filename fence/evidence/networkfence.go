@@ -122,7 +122,8 @@ func (n *NetworkFence) list(ctx context.Context) ([]networkFence, error) {
 	return own, nil
 }
 
-// driverOf: where an object names a class, the class names the driver.
+// driverOf is the driver of a NetworkFence: where the object names a class, the class names the
+// driver.
 func (n *NetworkFence) driverOf(ctx context.Context, f *networkFence) (string, error) {
 	if f.Spec.Class == "" {
 		return f.Spec.Driver, nil
@@ -156,7 +157,7 @@ func (f *networkFence) lacks() string {
 	return ""
 }
 
-// lifting: access is being given back, and the list may change at any moment.
+// lifting tells whether access is being given back, so that the list may change at any moment.
 func (f *networkFence) lifting() bool {
 	return f.Spec.State != "Fenced" && !(f.Status.Result == "Succeeded" && f.Status.Message == unfencedMessage)
 }

@@ -61,8 +61,8 @@ func (o *OperatorConfirmation) writeVoid(ctx context.Context, q *Question, id st
 	return err
 }
 
-// isHolder: the confirmation speaks of the very machine that holds the volume.
-// A confirmed machine without a node ID is one for all drivers.
+// isHolder tells whether the confirmation speaks of the very machine that holds the volume. A
+// confirmed machine without a node ID is meant for all drivers.
 func isHolder(m record.Machine, h *fence.Holder) bool {
 	switch {
 	case m.NodeUID != h.NodeUID || m.Is().Compare(h.Machine()) == fence.Other:

@@ -107,8 +107,8 @@ func (s *Remediation) Evidence(ctx context.Context, q Question) ([]fence.Evidenc
 	return found, nil
 }
 
-// stands: with the Node gone, a claim says something only while the lease is
-// there, unchanged. Of another machine under the Node's name it says nothing.
+// stands tells whether a claim still says something. With the Node gone it does only while the
+// lease is there, unchanged. Of another machine under the Node's name it says nothing.
 func (s *Remediation) stands(q *Question, b record.TaintBinding) bool {
 	if q.machine() != nil {
 		return true

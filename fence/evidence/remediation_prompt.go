@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// absentAgain: how often it is asked whether a kind has been installed.
+	// absentAgain is how often it is asked whether a kind has been installed.
 	absentAgain = time.Minute
-	// brokenAgain: how soon a watch that broke off is begun again.
+	// brokenAgain is how soon a watch that broke off is begun again.
 	brokenAgain = 2 * time.Second
 )
 

@@ -70,6 +70,6 @@ type Records struct {
 	Store *record.Store
 	// Actor names this process in the audit trail.
 	Actor string
-	// ReadOnly: never write. What would be bound now is reported as evidence.
+	// ReadOnly has nothing written. What would be bound now is reported as evidence.
 	ReadOnly bool
 }

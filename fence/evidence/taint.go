@@ -41,8 +41,8 @@ type Taint struct {
 	records Records
 
 	mu sync.Mutex
-	// clean: Nodes by UID that Sight saw without the taint, and for which the
-	// record held no binding then. It only saves reads.
+	// clean are the Nodes, by UID, that Sight saw without the taint, and for which the record held
+	// no binding then. It only saves reads.
 	clean map[types.UID]bool
 }
 
@@ -97,8 +97,8 @@ func (t *Taint) ours(q *Question, node *v1.Node) []fence.Evidence {
 	return nil
 }
 
-// left: the taint went with its Node. It still says something while the node's
-// lease is there, as it was when the taint was bound.
+// left is what the taint still says after it went with its Node: something while the node's lease
+// is there, as it was when the taint was bound.
 func (t *Taint) left(q *Question, b record.TaintBinding, bound bool) []fence.Evidence {
 	if !bound || b.Void != "" || b.NodeUID != q.Holder.NodeUID || q.LeaseRV == "" || b.LeaseRV != q.LeaseRV {
 		return nil

@@ -170,7 +170,7 @@ func (r *Rounds) keep(ctx context.Context) {
 	}
 }
 
-// answers: a kubelet has answered, so that one that does not is that node's affair.
+// answers is said where a kubelet has answered, so that one that does not is that node's affair.
 const answers = "they answer"
 
 // look asks one kubelet, and says when to look again (0: its Node is gone), and whether it was

@@ -21,11 +21,11 @@ type Book struct {
 	PVs []*corev1.PersistentVolume
 	// Ledger is what the PVs' ledgers say together; never nil. Change a Clone.
 	Ledger *Ledger
-	// Missing: no PV carries a ledger that counts. It says nothing, not that
-	// nobody holds the volume.
+	// Missing tells that no PV carries a ledger that counts. It says nothing, not that nobody holds
+	// the volume.
 	Missing bool
-	// Repaired: what stands there was written by a person's repair, which cannot
-	// ask the driver, and nobody has written since.
+	// Repaired tells that what stands there was written by a person's repair, which cannot ask the
+	// driver, and that nobody has written since.
 	Repaired bool
 	// SetAside says, for each ledger that is there and does not count, why.
 	SetAside []string
@@ -72,12 +72,12 @@ func Sort(pvs []*corev1.PersistentVolume) {
 type hold int
 
 const (
-	// loose: it is being deleted, and external-attacher does not keep it.
+	// loose means that the PV is being deleted, and that external-attacher does not keep it.
 	loose hold = iota
-	// kept: it is being deleted, and external-attacher keeps it while a VolumeAttachment
-	// names it.
+	// kept means that the PV is being deleted, and that external-attacher keeps it while a
+	// VolumeAttachment names it.
 	kept
-	// stays: nobody deletes it.
+	// stays means that nobody deletes the PV.
 	stays
 )
 

@@ -40,7 +40,7 @@ type Entry struct {
 	SystemUUID string `json:"systemUUID,omitempty"`
 	ProviderID string `json:"providerID,omitempty"`
 	MachineID  string `json:"machineID,omitempty"`
-	// SystemShared: another Node reported that system UUID then.
+	// SystemShared tells whether another Node reported that system UUID then.
 	SystemShared bool `json:"systemShared,omitzero"`
 	// ReadySince is the Ready condition's lastTransitionTime when the volume was
 	// published there; it is compared for equality only.
@@ -69,7 +69,7 @@ type Entry struct {
 	// or of an unpublish. So no two of them leave the same text: who judged before one of them cannot
 	// write after it (Store.Write), nor take its write for the own one.
 	Call string `json:"call,omitempty"`
-	// Unproven: takenOver without proof (unpublish.unfenced: Forward).
+	// Unproven tells that the entry is takenOver without proof (unpublish.unfenced: Forward).
 	Unproven bool `json:"unproven,omitzero"`
 	// Later is kept while the entry is of one publication (Token).
 	Later format.Later `json:",embed"`

@@ -132,8 +132,8 @@ func (a *attachment) handle() string {
 	return a.inline
 }
 
-// judgeStray: a VolumeAttachment whose name is not made from its volume's handle
-// may still be named after another: its PV was made anew, or is gone.
+// judgeStray tells apart the VolumeAttachments whose name is not made from their volume's handle.
+// Such a one may still be named after another: its PV was made anew, or is gone.
 func (s *store) judgeStray(a *attachment) {
 	handle := a.handle()
 	if !kubernetesNamed(a.name) || handle != "" && a.name == csi.AttachmentName(handle, s.ids.Driver, a.place.name) {

@@ -119,7 +119,7 @@ func (f *feed) start() {
 	f.listed.Store(0)
 }
 
-// errNoStream: the server cannot stream a list, or does not say where it ends.
+// errNoStream is returned where the server cannot stream a list, or does not say where it ends.
 var errNoStream = errors.New("the server does not stream the list")
 
 // A stream that brings fewer than streamLeast objects of the list in a streamWindow

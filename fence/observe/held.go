@@ -31,7 +31,7 @@ func (h *Held) Kept() bool {
 	return h.Attachment != "" && !h.Detaching && h.entryHolds()
 }
 
-// entryHolds: the ledger, if the node is in it, says that the node holds the volume.
+// entryHolds tells whether the ledger, if the node is in it, says that the node holds the volume.
 func (h *Held) entryHolds() bool {
 	return h.Entry == nil || h.Entry.State == fence.Publishing || h.Entry.State == fence.Held
 }
@@ -91,8 +91,8 @@ func (x *Index) Holding() []string {
 	return x.store.placesWhere(func(p *place) bool { return len(p.attachments) != 0 || p.waitedFor() })
 }
 
-// waitedFor: the ledger of a volume that has a VolumeAttachment says that the node holds it; of a
-// node that has no VolumeAttachment itself.
+// waitedFor tells whether the ledger of a volume that has a VolumeAttachment says that a node holds
+// it which has no VolumeAttachment itself.
 func (p *place) waitedFor() bool {
 	holds := func(h holder) bool {
 		state := h.machine.Value().state

@@ -51,7 +51,7 @@ func (t *Tracker) answered(err error) {
 	t.lastAnswer, t.unanswered = now, false
 }
 
-// blindLocked: the API server is being probed and does not answer.
+// blindLocked tells whether the API server is being probed and does not answer.
 func (t *Tracker) blindLocked(now time.Time) bool {
 	return !t.lastAnswer.IsZero() && (t.unanswered || now.Sub(t.lastAnswer) > maxSilence)
 }

@@ -101,7 +101,7 @@ type machine struct {
 	state fence.State
 }
 
-// listing: a Node's status names a volume.
+// listing is what a Node's status names: one volume, in one of its lists.
 type listing struct {
 	disk            *disk
 	inUse, attached bool

@@ -36,7 +36,7 @@ type lease struct {
 	gaps []time.Duration
 	// renews is how often a kubelet renews such a lease.
 	renews time.Duration
-	// told: OnStale was called for the present stretch of staleness.
+	// told tells that OnStale was called for the present stretch of staleness.
 	told bool
 	// written is when the API server last wrote it, by its own clock.
 	written time.Time
@@ -198,7 +198,7 @@ const (
 	lateBy = 2 * time.Second
 )
 
-// unbroken: the present stretch of watching began with a change of the lease.
+// unbroken tells whether the present stretch of watching began with a change of the lease.
 func (l *lease) unbroken() bool {
 	return !l.absent && !l.changed.IsZero() && l.changed.Equal(l.since)
 }
@@ -373,7 +373,7 @@ func (t *Tracker) overdueLocked(now time.Time, watched int) {
 	}
 }
 
-// tooManyLocked: so many nodes of those that are watched are more likely our fault.
+// tooManyLocked tells whether so many nodes of those that are watched are more likely our fault.
 func (t *Tracker) tooManyLocked(nodes, watched int) bool {
 	return watched >= stormFrom && float64(nodes)/float64(watched) > t.maxUnhealthy+rounding
 }

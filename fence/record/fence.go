@@ -15,25 +15,25 @@ import (
 type Phase string
 
 const (
-	// Fencing: written before the first off is sent. What became of it is not
-	// known; whoever gets the lock asks for the status first.
+	// Fencing is written before the first off is sent. What became of it is not known; whoever gets
+	// the lock asks for the status first.
 	Fencing Phase = "Fencing"
-	// Fenced: the agents' own reading said off. It is the only phase that proves
+	// Fenced means that the agents' own reading said off. It is the only phase that proves
 	// something. Next: Void, or for a storage fence Lifting.
 	Fenced Phase = "Fenced"
-	// Lifting: the access that a storage fence cut is being given back. It is written
-	// before the first request that does so: the fence proves nothing, and is still to
-	// be lifted. Next: Lifted, or Refencing.
+	// Lifting means that the access that a storage fence cut is being given back. It is written
+	// before the first request that does so: the fence proves nothing, and is still to be lifted.
+	// Next: Lifted, or Refencing.
 	Lifting Phase = "Lifting"
-	// Refencing: what is being lifted is cut anew; written before the first off. It
+	// Refencing means that what is being lifted is cut anew; it is written before the first off. It
 	// proves nothing, and is still to be lifted. Next: Fenced, or Lifting again.
 	Refencing Phase = "Refencing"
-	// Failed: no reading said off. It proves nothing.
+	// Failed means that no reading said off. It proves nothing.
 	Failed Phase = "Failed"
-	// Void: it proves nothing any more; Fence.Why says since what, and Fence.Ending
+	// Void means that it proves nothing any more; Fence.Why says since what, and Fence.Ending
 	// whether that is more than that the node is back.
 	Void Phase = "Void"
-	// Lifted: a storage fence that was taken back, confirmed by a reading.
+	// Lifted means that a storage fence was taken back, confirmed by a reading.
 	Lifted Phase = "Lifted"
 )
 
@@ -42,10 +42,10 @@ const (
 type Ending string
 
 const (
-	// Withdrawn: a person took the fence's word back. What a storage fence cut is still
+	// Withdrawn means that a person took the fence's word back. What a storage fence cut is still
 	// cut, for all that the record says.
 	Withdrawn Ending = "Withdrawn"
-	// PowerGivenBack: somebody began to switch the machine on again.
+	// PowerGivenBack means that somebody began to switch the machine on again.
 	PowerGivenBack Ending = "PowerGivenBack"
 )
 
@@ -63,13 +63,14 @@ type Fence struct {
 	What    string        `json:"what,omitempty"`
 	Machine FencedMachine `json:"machine"`
 	Phase   Phase         `json:"phase"`
-	// OwnWord: of a storage fence, that nobody but its Node says that what was found cut off is its
-	// address (fence.Evidence). Empty also where that is what this driver's fence itself cut.
+	// OwnWord says, of a storage fence, that nobody but its Node says that what was found cut off is
+	// its address (fence.Evidence). It is empty also where that is what this driver's fence itself
+	// cut.
 	OwnWord bool `json:"ownWord,omitzero"`
 	// Actor is who fenced, Reason why.
 	Actor  string `json:"actor"`
 	Reason string `json:"reason,omitempty"`
-	// Forced: a person had it done although the node may have been alive.
+	// Forced tells that a person had it done although the node may have been alive.
 	Forced bool `json:"forced,omitzero"`
 	// Missed says what a machine that runs would have done while the agents read this one as off,
 	// twice, and did not, where its lease was not silent for long yet. Somebody vouches for it
@@ -170,7 +171,7 @@ type FenceStep struct {
 	Later format.Later `json:",embed"`
 }
 
-// cuts: the request was to cut the node off.
+// cuts tells whether the request was to cut the node off.
 func (st *FenceStep) cuts() bool { return st.Action == "off" }
 
 // Cuts tells whether the fence cuts the node off, or has: not one that was found off, nor one that
@@ -234,7 +235,7 @@ func (f *Fence) CallOffLift() bool {
 	return true
 }
 
-// key: one current fence for each.
+// key is equal for any two fences of which only one may be current.
 func (f *Fence) key() string { return string(f.Kind) + "/" + f.Driver }
 
 func (f *Fence) validate() error {
@@ -526,7 +527,7 @@ func (st *FenceStep) size() int {
 	return len(st.Agent) + len(st.Action) + len(st.State) + len(st.Detail) + len(st.Err) + len(st.At) + 64
 }
 
-// validateFences: one current fence of each kind and driver.
+// validateFences holds the record to one current fence of each kind and driver.
 func (r *Record) validateFences() error {
 	current := map[string]string{}
 	for i := range r.Fences {

@@ -48,8 +48,8 @@ type Binding struct {
 	// Other is a node that has the value bound, too: no fence agent acts by it. Empty: the
 	// value is this node's own.
 	Other string `json:"other,omitempty"`
-	// Late: Other had it first. It is not this node's when Other is gone either, for the
-	// node may have waited for that. Of EarlierMachine nobody knows that it is gone.
+	// Late tells that Other had the value first. It is not this node's when Other is gone either,
+	// for the node may have waited for that. Of EarlierMachine nobody knows that it is gone.
 	Late bool `json:"late,omitzero"`
 	// Since is what the node says since, if that is another value; for people: nothing is
 	// decided by it, and nobody vouches for it.
@@ -170,10 +170,10 @@ func (r *Record) NotOwn(one Identifier, systemUUID, gone string) string {
 type IdentityClaim struct {
 	Identifier
 	Node string
-	// Bound: it keeps the value from others. Else the node merely says it.
+	// Bound tells that it keeps the value from others. Else the node merely says it.
 	Bound bool
-	// Idle: something of the kind is bound to it, so that what it says, as late or since, keeps
-	// no other node from being bound to that.
+	// Idle tells that something of the kind is bound to the node, so that what it says, as late or
+	// since, keeps no other node from being bound to that.
 	Idle bool
 }
 

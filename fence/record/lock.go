@@ -117,8 +117,8 @@ func (l *Lock) acquire(ctx context.Context) error {
 	}
 }
 
-// outlived: the lock was seen, unchanged, for as long as its holder asked for.
-// asked is when the read that shows it now was begun.
+// outlived tells whether the lock was seen, unchanged, for as long as its holder asked for. asked
+// is when the read that shows it now was begun.
 func (l *Lock) outlived(seen *sight, lease *coordinationv1.Lease, asked time.Time) bool {
 	if seen.since.IsZero() || !reflect.DeepEqual(seen.spec, lease.Spec) {
 		holder := *lease.Spec.HolderIdentity
@@ -226,7 +226,7 @@ func (l *Lock) renew(ctx context.Context) error {
 	}
 }
 
-// ours: the Lease, read live, names us as its holder. Once lost, always lost.
+// ours is an error unless the Lease, read live, names us as its holder. Once lost, always lost.
 func (l *Lock) ours(lease *coordinationv1.Lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

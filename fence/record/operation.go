@@ -29,7 +29,7 @@ type Operation struct {
 	// NodeUID of the machine, and Reason, of what is given back.
 	NodeUID string `json:"nodeUID,omitempty"`
 	Reason  string `json:"reason,omitempty"`
-	// Latest: the trail has its beginning, and nothing since but what it came to.
+	// Latest tells that the trail has its beginning, and nothing since but what it came to.
 	Latest bool `json:"latest,omitzero"`
 	// Outcomes are what its attempts came to, each once and the newest last.
 	Outcomes []string `json:"outcomes,omitempty"`

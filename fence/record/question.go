@@ -43,7 +43,7 @@ type Question struct {
 type Answer struct {
 	// State of the machine: "on", "off" or "unclear".
 	State string `json:"state"`
-	// Uncovered: no agent there reads the node's power.
+	// Uncovered tells that no agent there reads the node's power.
 	Uncovered bool `json:"uncovered,omitzero"`
 	// On are the agents that read the power as on, whatever State is; Agents are those that
 	// State rests on.

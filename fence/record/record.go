@@ -25,8 +25,8 @@ type Record struct {
 	Taints        map[string]TaintBinding `json:"taints,omitempty"`
 	Confirmations []Confirmation          `json:"confirmations,omitempty"`
 	Releases      []Release               `json:"releases,omitempty"`
-	// Fences: at most one current power fence, and one current storage fence of
-	// each driver; and the last of those that count no more.
+	// Fences are at most one current power fence, and one current storage fence of each driver; and
+	// the last of those that count no more.
 	Fences    []Fence    `json:"fences,omitempty"`
 	Overrides []Override `json:"overrides,omitempty"`
 	// Operation is the last one; without an ID: none that anybody knows of.

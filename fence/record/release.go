@@ -16,12 +16,13 @@ import (
 type Life string
 
 const (
-	// Living: its Node was heard, and did not list the volume. The person has looked
-	// there. It counts in that boot while nothing there can use the volume again.
+	// Living means that the holder's Node was heard, and did not list the volume. The person has
+	// looked there. The release counts in that boot while nothing there can use the volume again.
 	Living Life = "living"
-	// Silent: its lease was watched, unchanged. It counts as long as that holds.
+	// Silent means that the holder's lease was watched, unchanged. The release counts as long as
+	// that holds.
 	Silent Life = "silent"
-	// Gone: it had no Node, or not that one any more.
+	// Gone means that the holder had no Node, or not that one any more.
 	Gone Life = "gone"
 )
 

@@ -18,8 +18,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence"
 )
 
-// conflicts: how an Update goes about writers that are faster. Nine tries in
-// about three seconds.
+// conflicts is how an Update goes about writers that are faster: nine tries in about three seconds.
 var conflicts = wait.Backoff{Steps: 8, Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.5}
 
 // Store reads and writes the nodes' records. It keeps nothing in memory.

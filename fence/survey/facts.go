@@ -162,15 +162,15 @@ func (g *gathering) pulse(ctx context.Context, h *fence.Holder) error {
 	return nil
 }
 
-// asksAlive: evidence matters of a living node too when its kubelet does not
-// use the volume but is not believed (an operator's release), or for a taint
-// that must be bound on first sight.
+// asksAlive tells whether evidence matters of a living node, too: its kubelet does not use the
+// volume but is not believed (an operator's release), or it has a taint that must be bound on first
+// sight.
 func (g *gathering) asksAlive(h *fence.Holder) bool {
 	return h.Contest != nil || !h.Node.InUse && !h.Node.ListedAttached || h.Node.OutOfService
 }
 
-// fenced: the node's record says that it is cut off from the driver's storage, or that it
-// was read as off in this boot and since its last renewal, with something missing. One that
+// fenced tells whether the node's record says that it is cut off from the driver's storage, or that
+// it was read as off in this boot and since its last renewal, with something missing. A record that
 // cannot be read says nothing here (see evidence).
 func (g *gathering) fenced(ctx context.Context, h *fence.Holder) (bool, error) {
 	if len(g.Sources) == 0 {
@@ -267,7 +267,7 @@ func (g *gathering) live(node *corev1.Node) *fence.Node {
 	return n
 }
 
-// ownsID: the node ID is the one that the live machine of that name carries, or
+// ownsID tells whether the node ID is the one that the live machine of that name carries, or
 // neither has one.
 func (g *gathering) ownsID(h *fence.Holder) bool { return g.Index.NodeID(h.NodeName) == h.NodeID }
 

@@ -231,9 +231,9 @@ func (g *gathering) ofMachine(ctx context.Context, node *corev1.Node) (*fence.Ho
 	return h, nil
 }
 
-// movedTo: the holder's Node is gone, and its machine is known to be the one of this
-// Node, which was renamed. While a Node of its name is there that may be its machine,
-// registered anew or not, it is that one, whatever another's kubelet says of itself.
+// movedTo tells whether the holder's Node is gone, and its machine is known to be the one of this
+// Node, which was renamed. While a Node of the holder's name is there that may be its machine,
+// registered anew or not, the machine is that one's, whatever another's kubelet says of itself.
 func (g *gathering) movedTo(ctx context.Context, h *fence.Holder, node *corev1.Node) (bool, error) {
 	if h.NodeName != "" {
 		own, err := g.node(ctx, h.NodeName)
@@ -363,8 +363,8 @@ func (g *gathering) recheckDriver(ctx context.Context) {
 	}
 }
 
-// shows: the status of the Node of that name lists the volume, or there is its VolumeAttachment, of
-// which the index may not know yet. What cannot be read may be there.
+// shows tells whether the status of the Node of that name lists the volume, or its VolumeAttachment
+// is there, of which the index may not know yet. What cannot be read may be there.
 func (g *gathering) shows(ctx context.Context, name string) bool {
 	if name == "" {
 		return false
@@ -382,8 +382,8 @@ func (g *gathering) shows(ctx context.Context, name string) bool {
 	return !apierrors.IsNotFound(err)
 }
 
-// onlyTheDriver: no source names the holder but the driver's list, and the
-// ledger, which may have taken it from there.
+// onlyTheDriver tells whether no source names the holder but the driver's list, and the ledger,
+// which may have taken it from there.
 func onlyTheDriver(h *fence.Holder) bool {
 	for _, from := range h.Sources {
 		if from != fence.FromDriver && from != fence.FromLedger {
@@ -438,8 +438,8 @@ func (g *gathering) subject(nodeID string, names []string) string {
 	return nodeID
 }
 
-// detaches: the node's VolumeAttachment was published under that node ID, and is
-// being deleted.
+// detaches tells whether the node's VolumeAttachment was published under that node ID, and is being
+// deleted.
 func (g *gathering) detaches(node, nodeID string) bool {
 	return slices.ContainsFunc(g.attachments, func(va *storagev1.VolumeAttachment) bool {
 		return va.Spec.NodeName == node && va.DeletionTimestamp != nil && csi.AttachmentNodeID(va) == nodeID

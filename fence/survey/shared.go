@@ -83,7 +83,7 @@ func (s *sharedReads[T]) get(ctx context.Context, limit *throttle.Limiter, key s
 	}
 }
 
-// advance: somebody waits for it whose turn may be earlier.
+// advance is called for somebody who waits for the reading, and whose turn may be earlier.
 func (r *sharedReading[T]) advance(turn time.Time) {
 	if turn.Before(r.turn) {
 		r.turn = turn

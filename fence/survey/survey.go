@@ -132,8 +132,8 @@ type Surveyor struct {
 	Kubelets Kubelets
 	// Seal; nil: any ledger may have missed a holder.
 	Seal Seal
-	// CutsStorage: agents of ours cut nodes off from the driver's storage, so
-	// that a node's record that cannot be read may hide it.
+	// CutsStorage tells that agents of ours cut nodes off from the driver's storage, so that a
+	// node's record that cannot be read may hide it.
 	CutsStorage bool
 	// Limit is Client's limit on requests, so that a read that it holds back can
 	// be shared; nil: reads are only shared while they are under way.
@@ -165,10 +165,10 @@ type Survey struct {
 	// NewToken makes a token for a ledger entry.
 	NewToken func() string
 
-	// PodsUnread: the pods could not be read that would tell whether a holder only waits.
+	// PodsUnread tells that the pods could not be read that would tell whether a holder only waits.
 	PodsUnread bool
-	// SealUnused: the seal holds, and could not be used to tell whether a node that is gone only
-	// asked for the volume.
+	// SealUnused tells that the seal holds, and could not be used to tell whether a node that is
+	// gone only asked for the volume.
 	SealUnused bool
 
 	// many are the PVs that say that many may write.
@@ -504,7 +504,7 @@ func caught(ctx context.Context, what string, seen func() bool) error {
 	return nil
 }
 
-// writers: many may write only if every PV with that handle says so.
+// writers are many only where every PV with that handle says so.
 func (g *gathering) writers(pvs []*corev1.PersistentVolume) csi.Writers {
 	all := csi.Unknown
 	for i, pv := range pvs {

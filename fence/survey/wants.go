@@ -35,8 +35,8 @@ func (g *gathering) wants(ctx context.Context, matters func(*fence.Holder) bool)
 	return asked
 }
 
-// mayHaveAsked: it depends on the seal whether a node that is gone only asked for the volume. It
-// does not where the ledger has its machine by another node ID.
+// mayHaveAsked tells whether it depends on the seal whether a node that is gone only asked for the
+// volume. It does not where the ledger has its machine by another node ID.
 func (g *gathering) mayHaveAsked(h *fence.Holder) bool {
 	if g.Seal == nil || g.survey.Book.Unasked() || len(g.survey.many) > 0 || h.Node != nil || !g.survey.OnlyAttachment(h) {
 		return false
@@ -51,17 +51,18 @@ func (g *gathering) mayHaveAsked(h *fence.Holder) bool {
 	return asks.OnlyWants()
 }
 
-// sealed: the ledger would name the holder if it ever had the volume, or had it again since it
-// was released there. That takes a ledger that the guard wrote, which was asked of the driver,
-// too.
+// sealed tells whether the ledger would name the holder if it ever had the volume, or had it again
+// since it was released there. That takes a ledger that the guard wrote, which was asked of the
+// driver, too.
 func (g *gathering) sealed(ctx context.Context, h *fence.Holder) bool {
 	node := g.known[h.NodeName]
 	return g.Seal != nil && node != nil && !g.survey.Book.Unasked() && g.Seal.Covers(ctx, g.volume, node)
 }
 
-// mayWait: it depends on its pods, or the seal, whether the holder only wants the volume. It does not
-// where it has, or had, it in another way: by another PersistentVolume of many, of which no
-// ledger tells; by another VolumeAttachment of the node or its ID; by a ledger of before.
+// mayWait tells whether it depends on its pods, or the seal, whether the holder only wants the
+// volume. It does not where the holder has, or had, it in another way: by another PersistentVolume
+// of many, of which no ledger tells; by another VolumeAttachment of the node or its ID; by a ledger
+// of before.
 func (g *gathering) mayWait(h *fence.Holder) bool {
 	if h.Node == nil || !h.Node.InUse || len(g.survey.many) > 0 || slices.Contains(g.survey.Book.Before, h.NodeID) {
 		return false
@@ -80,8 +81,8 @@ func (g *gathering) mayWait(h *fence.Holder) bool {
 	return asks.OnlyWants() && (h.ListsAnew || g.survey.Book.Ledger.Get(h.NodeID) == nil)
 }
 
-// waits: pods of the volume's claims are bound to the node, and none can have had it mounted.
-// What cannot be read shows nothing, so that the holder counts as one.
+// waits tells whether pods of the volume's claims are bound to the node, and none can have had it
+// mounted. What cannot be read shows nothing, so that the holder counts as one.
 func (g *gathering) waits(ctx context.Context, node string) bool {
 	found := false
 	for _, claim := range g.claims() {
@@ -118,8 +119,8 @@ func (g *gathering) claims() []types.NamespacedName {
 	return claims
 }
 
-// mayHaveRun: the pod's volumes may have been mounted once, as far as its kubelet says: a
-// container has started, or its sandbox is there, which is made when they are mounted, so
+// mayHaveRun tells whether the pod's volumes may have been mounted once, as far as its kubelet
+// says: a container has started, or its sandbox is there, which is made when they are mounted, so
 // that images are pulled, or fail to be (K8s kubelet.go, SyncPod).
 func mayHaveRun(pod *corev1.Pod) bool {
 	s := &pod.Status

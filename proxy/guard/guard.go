@@ -72,7 +72,7 @@ type Options struct {
 	Reporter Reporter
 	// Seal of the ledgers; nil: none.
 	Seal *Seal
-	// Observe: decide and report, forward everything, write nothing.
+	// Observe has the guard decide and report, forward everything, and write nothing.
 	Observe bool
 }
 
@@ -88,10 +88,10 @@ type Guard struct {
 
 	mu   sync.Mutex
 	busy map[string]string // the call that is under way, of volumes that are locked
-	// shared: how many publishes for many nodes are under way, by volume.
+	// shared is how many publishes for many nodes are under way, by volume.
 	shared map[string]int
-	// leaving: since when this process has seen an entry's unpublish pending,
-	// by token, while Kubernetes wants the volume back on that very node.
+	// leaving is since when this process has seen an entry's unpublish pending, by token, while
+	// Kubernetes wants the volume back on that very node.
 	leaving map[string]sight
 }
 
@@ -236,8 +236,8 @@ func (g *Guard) write(ctx context.Context, e Effect, s *survey.Survey, l *ledger
 // (survey.Timeout) and a write (writeTimeout) take less.
 const freshFor = 30 * time.Second
 
-// stale: this process, or its machine, stood still since the survey began, as far as one of the
-// two clocks tells. Whatever was judged is judged again.
+// stale tells whether this process, or its machine, stood still since the survey began, as far as
+// one of the two clocks tells. Whatever was judged is judged again.
 func stale(s *survey.Survey) bool {
 	return old(time.Since(s.Began), time.Now().Round(0).Sub(s.Began.Round(0)))
 }

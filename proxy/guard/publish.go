@@ -29,7 +29,8 @@ type publication struct {
 	driver  proxy.Driver
 	req     *spec.ControllerPublishVolumeRequest
 	started time.Time
-	// shared: many nodes may have it at once. Only whom a ledger names stands in its way.
+	// shared tells that many nodes may have the volume at once. Only whom a ledger names stands in
+	// its way.
 	shared bool
 
 	// from are the holders that this very call has unpublished, each with the token of its entry.
@@ -131,9 +132,8 @@ func secondsLeft(ctx context.Context) int {
 	return max(0, int(math.Ceil(time.Until(deadline).Seconds())))
 }
 
-// abandoned: an unpublish of the node that asks was begun and not finished, and
-// nobody is there to finish it: its VolumeAttachment was removed by hand and
-// made again.
+// abandoned tells whether an unpublish of the node that asks was begun and not finished, and nobody
+// is there to finish it: its VolumeAttachment was removed by hand and made again.
 func (p *publication) abandoned(s *survey.Survey, h *fence.Holder) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -261,15 +261,15 @@ func (p *publication) putBack(ctx context.Context, s *survey.Survey, st fence.St
 	}) // else it stays leaving, and whoever comes next goes on from there
 }
 
-// stands: no call was made by an entry of the ledger since that one was written. Whose call is under
-// way goes on to need it.
+// stands tells whether no call was made by an entry of the ledger since that one was written. Whose
+// call is under way goes on to need it.
 func stands(l *ledger.Ledger, entry ledger.Entry) bool {
 	e := l.Get(entry.NodeID)
 	return e != nil && e.Token == entry.Token && e.Call == entry.Call
 }
 
-// final: the driver is through with a call that it answers so, as external-attacher has it
-// (kubernetes-csi/external-attacher pkg/attacher/attacher.go, isFinalError).
+// final tells whether the driver is through with a call that it answers so, as external-attacher
+// has it (kubernetes-csi/external-attacher pkg/attacher/attacher.go, isFinalError).
 func final(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
@@ -395,13 +395,13 @@ func ranBefore(s *survey.Survey, first bool) *fence.Process {
 	return e.Kubelet
 }
 
-// registeredAgain: the machine has held the volume since before its Node was
-// deleted. A Node that is made anew lists nothing at first, whatever is mounted.
+// registeredAgain tells whether the machine has held the volume since before its Node was deleted.
+// A Node that is made anew lists nothing at first, whatever is mounted.
 func registeredAgain(e *ledger.Entry, t *fence.Holder) bool {
 	return e.NodeUID != t.NodeUID && e.Machine().MayRunOn(t.Machine())
 }
 
-// sameMachine: the entry is of the machine that asks.
+// sameMachine tells whether the entry is of the machine that asks.
 func sameMachine(e *ledger.Entry, t *fence.Holder) bool {
 	return e.NodeUID == t.NodeUID && e.BootID == t.BootID && e.Machine().Compare(t.Machine()) != fence.Other
 }
@@ -436,8 +436,8 @@ func (p *publication) forward(ctx context.Context, s *survey.Survey, v fence.Ver
 	return resp, nil
 }
 
-// lookForHolder: the driver refuses although no other holder was known. The
-// node IDs that its message names are only suspects; what they are is surveyed.
+// lookForHolder looks for a holder after the driver refused although no other was known. The node
+// IDs that its message names are only suspects; what they are is surveyed.
 func (p *publication) lookForHolder(s *survey.Survey, refusal error) error {
 	p.suspects = []string{}
 	for _, id := range p.Surveyor.Index.NodeIDs() {
@@ -534,8 +534,8 @@ func (p *publication) verify(ctx context.Context, s *survey.Survey, token string
 	}
 }
 
-// another: the ledger names another node that may have the volume, and that it did not name
-// when this publish was recorded. Another process has found another PersistentVolume of the
+// another tells whether the ledger names another node that may have the volume, and that it did not
+// name when this publish was recorded. Another process has found another PersistentVolume of the
 // volume to be the canonical one, and each has written to its own.
 func (p *publication) another(s *survey.Survey, now *ledger.Book) bool {
 	return slices.ContainsFunc(now.Ledger.Holders, func(e ledger.Entry) bool {

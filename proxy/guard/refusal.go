@@ -68,7 +68,7 @@ func (g *Guard) refuse(d Decision, s *survey.Survey, v fence.Verdict) error {
 	return reasonError(v.Reason, d.Text)
 }
 
-// refuseUnpublish: a holder is proven gone, and the driver does not unpublish.
+// refuseUnpublish is the answer where a holder is proven gone, and the driver does not unpublish.
 func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err error) error {
 	d := p.decision(s, fence.Verdict{})
 	said := csi.Redact(status.Convert(err).Message(), p.req.GetSecrets())
@@ -87,8 +87,8 @@ func (p *publication) refuseUnpublish(s *survey.Survey, st fence.Standing, err e
 	return refusedError(d.Text)
 }
 
-// unjudged: nothing could be gathered, so nothing is allowed and the driver is
-// not called.
+// unjudged is the answer where nothing could be gathered, so that nothing is allowed and the driver
+// is not called.
 func (g *Guard) unjudged(call, volume, nodeID string, err error) error {
 	d := Decision{Call: call, Volume: volume, NodeID: nodeID, Action: fence.Refuse, Reason: fence.APIUnavailable}
 	if names := g.Surveyor.Index.NodeNames(nodeID); len(names) > 0 {
@@ -105,7 +105,7 @@ func (g *Guard) unjudged(call, volume, nodeID string, err error) error {
 	return reasonError(d.Reason, d.Text)
 }
 
-// unwritten: the ledger could not be written, so the driver is not called.
+// unwritten is the answer where the ledger could not be written, so that the driver is not called.
 func (g *Guard) unwritten(call string, s *survey.Survey, err error) error {
 	if isConflict(err) {
 		return err
@@ -124,9 +124,9 @@ func (g *Guard) unwritten(call string, s *survey.Survey, err error) error {
 	return unreachableError(text)
 }
 
-// looseError: no holder is named where the name may be gone at any moment. external-attacher
-// publishes nothing of what is being deleted, so that it is only in a race, or of a
-// PersistentVolume that somebody else keeps, that this is seen.
+// looseError is why no holder is named where the name may be gone at any moment. external-attacher
+// publishes nothing of what is being deleted, so that this is seen only in a race, or of a
+// PersistentVolume that somebody else keeps.
 type looseError struct{ pv string }
 
 func (e *looseError) Error() string {

@@ -80,8 +80,9 @@ const (
 	watchedFor = 30 * time.Second
 	// sealPause between two ledgers that are written.
 	sealPause = 50 * time.Millisecond
-	// sealLeap: an etcd that was restored may have been told to count on from far above,
-	// for caches to notice it (etcdutl snapshot restore --bump-revision).
+	// sealLeap is how far ahead of what was seen a resourceVersion may be: an etcd that was restored
+	// may have been told to count on from far above, for caches to notice it (etcdutl snapshot
+	// restore --bump-revision).
 	sealLeap = 100_000_000
 )
 
@@ -383,9 +384,9 @@ func (s *Seal) adopt(ctx context.Context, now *session, volume string, places []
 	return false, false, pendingError(volume)
 }
 
-// unwritten: the holder is in no ledger as one that counts, and is none that waits, as its
-// pods show, or that its kubelet has let the volume go from. What else frees it (evidence, a
-// driver that revokes) may be over before it is used.
+// unwritten tells whether the holder is in no ledger as one that counts, and is neither a node that
+// waits, as its pods show, nor one whose kubelet has let the volume go. What else frees it
+// (evidence, a driver that revokes) may be over before it is used.
 func unwritten(sv *survey.Survey, h *fence.Holder) bool {
 	v := fence.JudgeHolder(sv.Snapshot, h)
 	switch h.State {
@@ -402,8 +403,8 @@ func unwritten(sv *survey.Survey, h *fence.Holder) bool {
 	return h.From(fence.FromDriver) || v.Action == fence.Refuse || v.Reason != fence.HolderWaits && v.Reason != fence.HolderReleased
 }
 
-// shows: what was seen is among what was surveyed. The index that the survey goes by may be
-// behind.
+// shows tells whether what was seen is among what was surveyed. The index that the survey goes by
+// may be behind.
 func shows(sv *survey.Survey, places []string) bool {
 	for _, node := range places {
 		if !slices.ContainsFunc(sv.Holders, func(h fence.Holder) bool { return h.NodeName == node }) {
@@ -413,14 +414,15 @@ func shows(sv *survey.Survey, places []string) bool {
 	return true
 }
 
-// mayWait: a node that lives, or may, lists the volume in use, and that is all that is known.
+// mayWait tells whether a node that lives, or may, lists the volume in use, and that is all that is
+// known.
 func mayWait(h *fence.Holder) bool {
 	return h.State == fence.NotInLedger && (h.Liveness == fence.Alive || h.Liveness == fence.Unwatched) && !h.From(fence.FromDriver) &&
 		!h.From(fence.FromVolumesAttached) && (h.Attachment == nil || !h.Attachment.Attached)
 }
 
-// passes: all that names it is a VolumeAttachment that is being deleted, which may be one whose
-// unpublish is over.
+// passes tells whether all that names the holder is a VolumeAttachment that is being deleted, which
+// may be one whose unpublish is over.
 func passes(h *fence.Holder) bool {
 	return h.State == fence.NotInLedger && h.Detaching() && !h.From(fence.FromDriver) && !h.From(fence.FromVolumesAttached) && !h.From(fence.FromVolumesInUse)
 }
@@ -482,7 +484,7 @@ func (s *Seal) holds(now *session, says func(*session) bool) bool {
 	return now != nil && now == s.session && now.on != nil && says(now)
 }
 
-// knows: the ledger of that volume would name that Node.
+// knows tells of a session whether the ledger of that volume would name that Node.
 func (s *Seal) knows(volume string, nodeUID types.UID) func(*session) bool {
 	return func(now *session) bool {
 		return now.found.Nodes.Has(string(nodeUID)) && !now.apart[s.surveyor.IDs.Key(volume)]
@@ -550,9 +552,9 @@ func (s *Seal) MadeSince(ctx context.Context, pv *corev1.PersistentVolume, sure 
 // had tells whether what has that name was there when the seal was put on, or was published since.
 func (now *session) had(name string) bool { return now.found.Had.Has(name) || now.given.Has(name) }
 
-// newDisk: of the volume's disk nobody knew when the seal was put on, and this process has not
-// published it since. A provisioner that is asked again makes another PersistentVolume for the disk
-// that it made, so that a new one of these has no new disk.
+// newDisk tells of a session whether nobody knew of the volume's disk when the seal was put on, and
+// this process has not published it since. A provisioner that is asked again makes another
+// PersistentVolume for the disk that it made, so that a new one of these has no new disk.
 func (s *Seal) newDisk(sv *survey.Survey) func(*session) bool {
 	return func(now *session) bool {
 		pvs := sv.Book.PVs

@@ -70,11 +70,10 @@ func (g *Guard) readShared(ctx context.Context, req *spec.ControllerPublishVolum
 	return book, nil
 }
 
-// promises: a ledger names another node that may have the volume as its single writer, or
-// the one of a PersistentVolume that was created again does; or there is an entry of the
-// node ID that asks. That may be of another machine that has the ID, or of one that the
-// volume is being taken from, or was, so that its next unpublish would be answered
-// without a call.
+// promises tells whether a ledger names another node that may have the volume as its single writer,
+// or the ledger of a PersistentVolume that was created again does; or whether there is an entry of
+// the node ID that asks. That may be of another machine that has the ID, or of one that the volume
+// is being taken from, or was, so that its next unpublish would be answered without a call.
 func promises(b *ledger.Book, nodeID string) bool {
 	return len(b.Before) > 0 || slices.ContainsFunc(b.Ledger.Holders, func(e ledger.Entry) bool {
 		return e.NodeID == nodeID || e.State != fence.TakenOver || e.Unproven

@@ -79,7 +79,7 @@ func (u *unpublication) survey(ctx context.Context) (*survey.Survey, error) {
 	return s, err
 }
 
-// unguarded: the PVs say that many may write, and no ledger says otherwise of the node
+// unguarded tells whether the PVs say that many may write, and no ledger says otherwise of the node
 // that it is about, nor one of a PV that was created again.
 func unguarded(s *survey.Survey) bool {
 	if s.Writers != csi.Multi || slices.Contains(s.Book.Before, s.Subject) || s.Subject == "" && len(s.Book.Before) > 0 {
@@ -159,11 +159,11 @@ func (u *unpublication) forward(ctx context.Context, s *survey.Survey, v fence.V
 	return resp, nil
 }
 
-// listsOn: the status of a node that was proven gone still says that it uses the
-// volume, as it did when it was last heard; or that of one that was released for good
-// says so of a pod that is back, or names it as attached. Without its entry it would count
-// as a holder again, one of which nothing is proven: a release is bound to the entry's
-// token, and other evidence may be taken away.
+// listsOn tells whether the status of a node that was proven gone still says that it uses the
+// volume, as it did when it was last heard; or whether that of a node that was released for good
+// says so of a pod that is back, or names it as attached. Without its entry it would count as a
+// holder again, of which nothing is proven: a release is bound to the entry's token, and other
+// evidence may be taken away.
 func listsOn(st *fence.Standing, entry ledger.Entry) bool {
 	n := st.Holder.Node
 	if n == nil || !st.Gone() {
@@ -201,7 +201,7 @@ func forcedIn(s *survey.Survey, st *fence.Standing) (boots []string) {
 	return boots
 }
 
-// mayRunOn: neither its kubelet says that it has let go, nor a device that it is off.
+// mayRunOn tells whether neither its kubelet says that it has let go, nor a device that it is off.
 func mayRunOn(st *fence.Standing) bool {
 	off := st.Reason == fence.HolderFenced && st.Evidence != nil && st.Evidence.Kind == fence.PowerReading
 	return st.Reason != fence.HolderReleased && !off
@@ -248,9 +248,9 @@ func ContestDue(v fence.Verdict) *fence.Contest {
 	return c
 }
 
-// registering: its Node is there and lists nothing, and its driver is not, or not
-// yet. Which machine it is can be told when it is; an entry without one could
-// never be released by its kubelet's word.
+// registering tells whether its Node is there and lists nothing, and its driver is not, or not yet.
+// Which machine it is can be told when the driver is there; an entry without a machine could never
+// be released by its kubelet's word.
 func registering(h *fence.Holder) bool {
 	return h.State == fence.NotInLedger && h.NodeUID == "" && h.Node != nil && !h.Node.InUse && !h.Node.ListedAttached
 }
@@ -405,7 +405,7 @@ func unpublishAll(ctx context.Context, driver proxy.Driver, req *spec.Controller
 	return second, failed
 }
 
-// unknownNode: the driver knows no such node ID.
+// unknownNode tells whether the driver says that it knows no such node ID.
 func unknownNode(err error) bool {
 	code := status.Code(err)
 	return code == codes.NotFound || code == codes.InvalidArgument
@@ -421,9 +421,8 @@ func unpublished(st fence.Standing, err error) error {
 	return err
 }
 
-// machineGone: it was proven off, or it let the volume go and then its Node went, or it never
-// had it.
-// A volume that was released or cut off says nothing of the machine.
+// machineGone tells whether the machine was proven off, or let the volume go and then its Node
+// went, or never had it. A volume that was released or cut off says nothing of the machine.
 func machineGone(st fence.Standing) bool {
 	switch st.Reason {
 	case fence.HolderFenced:

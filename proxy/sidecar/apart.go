@@ -265,8 +265,8 @@ func (f *Apart) drivers(ctx context.Context) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// stands: a node has our taint, or a fence of the power that is not over. One of a Node that is
-// gone never is, and there is nothing of it to take back.
+// stands tells whether a node has our taint, or a fence of the power that is not over. The fence of
+// a Node that is gone is passed over: it is never over, and there is nothing of it to take back.
 func (f *Apart) stands(ctx context.Context, set *driverSet) (stands bool, err error) {
 	set.indexes.EachNode(func(n *corev1.Node) {
 		stands = stands || slices.ContainsFunc(n.Spec.Taints, evidence.IsOurTaint)

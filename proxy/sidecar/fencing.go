@@ -97,7 +97,7 @@ func networkFences(ctx context.Context, in Options) bool {
 	return err == nil && can.NetworkFence
 }
 
-// cutsStorage: an agent of the configuration cuts nodes off from the storage.
+// cutsStorage tells whether an agent of the configuration cuts nodes off from the storage.
 func (f *fencing) cutsStorage() bool { return f.has(fence.StorageFence) }
 
 // has tells whether an agent proves that.

@@ -172,7 +172,7 @@ func (s *sighting) prompted(_ context.Context, name string) {
 	s.saw(node)
 }
 
-// remediated: its remediations are read with each change of the Node.
+// remediated tells whether the Node's remediations are read with each change of it.
 func (s *sighting) remediated(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -159,7 +159,7 @@ func (n *seenNode) state() string {
 	return statusz.Unwatched
 }
 
-// confirms: it counts of at least one machine.
+// confirms tells whether the confirmation counts of at least one machine.
 func confirms(r *noderecord.Record, c noderecord.Confirmation) bool {
 	return slices.ContainsFunc(c.Machines, func(m noderecord.Machine) bool { return r.Vouched(c.Of(&m)) })
 }

@@ -80,7 +80,7 @@ func headline(s *State) string {
 	return strings.Join(parts, ", ")
 }
 
-// suspects: somebody may wait for that node.
+// suspects tells whether somebody may wait for that node.
 func suspects(n *Node) bool {
 	return n.State == Suspected || n.State == Fencing || n.State == Gone && len(n.Volumes) > 0
 }

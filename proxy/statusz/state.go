@@ -81,24 +81,24 @@ type Waiting struct {
 
 // States of a Node.
 const (
-	// Suspected: its lease was watched unchanged for fencing.suspectAfter.
+	// Suspected means that the node's lease was watched unchanged for fencing.suspectAfter.
 	Suspected = "Suspected"
-	// Gone: there is no Node of that name.
+	// Gone means that there is no Node of that name.
 	Gone = "Gone"
-	// Fencing: an off was, or is about to be, sent; its outcome is not known.
+	// Fencing means that an off was, or is about to be, sent; its outcome is not known.
 	Fencing = "Fencing"
-	// Fenced: the agents read it as off.
+	// Fenced means that the agents read the node as off.
 	Fenced = "Fenced"
-	// StorageFenced: it is cut off from a driver's storage, and may live.
+	// StorageFenced means that the node is cut off from a driver's storage, and may live.
 	StorageFenced = "StorageFenced"
-	// Lifting: its access to a driver's storage is being given back, and nothing
-	// says yet how far that has come. That it was cut proves nothing any more.
+	// Lifting means that the node's access to a driver's storage is being given back, and that
+	// nothing says yet how far that has come. That it was cut proves nothing any more.
 	Lifting = "Lifting"
-	// Confirmed: an operator says that it is off.
+	// Confirmed means that an operator says that the node is off.
 	Confirmed = "Confirmed"
-	// Alive: nothing of all this.
+	// Alive means that the node is nothing of all this.
 	Alive = "Alive"
-	// Unwatched: it was not watched for long enough to tell.
+	// Unwatched means that the node was not watched for long enough to tell.
 	Unwatched = "Unwatched"
 )
 
@@ -215,8 +215,7 @@ type Decision struct {
 	Node   string `json:"node,omitempty"`
 	NodeID string `json:"nodeID"`
 	Holder string `json:"holder,omitempty"`
-	// Verdict: allow, refuse, wait, answer, took over; with "would " before it
-	// in mode Observe.
+	// Verdict is allow, refuse, wait, answer or took over; with "would " before it in mode Observe.
 	Verdict string    `json:"verdict"`
 	Reason  string    `json:"reason"`
 	Text    string    `json:"text,omitempty"`

@@ -21,8 +21,8 @@ type refusal struct {
 // external-attacher's longest back-off.
 const refusalHolds = 5 * time.Minute
 
-// judgeNext: the judgement of that call has changed, and so may that of all that
-// wait for the same holder. They are judged when they come next.
+// judgeNext has a call, whose judgement has changed, judged when it comes next, and so all that
+// wait for the same holder.
 func (w *Calls) judgeNext(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,9 +68,9 @@ func (w *Calls) answered(key string, asked time.Time, err error) {
 	}
 }
 
-// endsBySight: what ends such a refusal is an event of what is watched, or is found
-// by the call that looks for all that wait for the holder (scout), and both look
-// again at the calls that wait.
+// endsBySight tells whether what ends such a refusal is an event of what is watched, or is found by
+// the call that looks for all that wait for the holder (scout); both look again at the calls that
+// wait.
 func endsBySight(r fence.Reason) bool {
 	switch r {
 	case fence.HolderAlive, fence.HolderWanted, fence.HolderContested, fence.HolderStale, fence.HolderUnknown,

@@ -36,7 +36,7 @@ type waitingCall struct {
 	shared                         bool   // a publish for many nodes
 	touched                        time.Time
 	told                           told
-	// turnedAway: when it came last, another call of its volume was under way.
+	// turnedAway tells that another call of its volume was under way when it came last.
 	turnedAway bool
 	// refusal is its last one; nil: it is judged when it comes next. news is when it
 	// was last found that its judgement has changed.
@@ -45,7 +45,7 @@ type waitingCall struct {
 	// pace of a scout, which is looked at every so often for all that wait for its
 	// holder; 0: it is none.
 	pace time.Duration
-	// asks: a kubelet that answers may end it.
+	// asks tells that a kubelet that answers may end it.
 	asks bool
 }
 
@@ -78,8 +78,8 @@ const (
 	// this, doubling to retryMost.
 	retryFirst = time.Second
 	retryMost  = 10 * time.Second
-	// scoutMost: of all calls that wait for one holder, one is looked at again
-	// after retryFirst, doubling to this.
+	// scoutMost bounds how rarely a holder is looked at again: of all calls that wait for it, one is
+	// judged again after retryFirst, doubling to this.
 	scoutMost = 30 * time.Second
 	// sightEvery is how often the unpublish of what a kubelet lists is looked at while
 	// that is not known to be its own word (observe.SyncTime).
@@ -145,17 +145,17 @@ func (w *Calls) TurnedAway(call, volume, nodeID string) {
 	}
 }
 
-// sightLocked: that a kubelet, once it has synced, still lists the volume is seen by
-// no event, and has to be written down.
+// sightLocked has the call looked at again where a kubelet, once it has synced, may still list the
+// volume: no event shows that, and it has to be written down.
 func (w *Calls) sightLocked(key string, c *waitingCall, h *fence.Holder) {
 	if c.call == guard.CallUnpublish && h != nil && h.Node != nil && h.Node.Ready && h.Node.InUse && !h.Speaks() {
 		w.queue.AddAfter(key, sightEvery)
 	}
 }
 
-// unannounced: what ends its refusal may send no event. A machine is switched
-// off and only its fence agent would tell, or the agent answers again; a driver's
-// list is put right; a kubelet can be reached again, which says that it has forgotten nothing.
+// unannounced tells whether what ends its refusal may send no event. A machine is switched off and
+// only its fence agent would tell, or the agent answers again; a driver's list is put right; a
+// kubelet can be reached again, which says that it has forgotten nothing.
 func (c *waitingCall) unannounced() bool {
 	switch c.reason {
 	case fence.HolderStale, fence.HolderUnknown, fence.HolderListed, fence.EvidenceVoid, fence.EvidenceContradicted:
@@ -190,7 +190,7 @@ func (w *Calls) scoutLocked(holder string) {
 	}
 }
 
-// stays: the call would be refused the same.
+// stays notes that the call would be refused the same.
 func (w *Calls) stays(key string, c *waitingCall, v fence.Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -207,8 +207,7 @@ func (w *Calls) stays(key string, c *waitingCall, v fence.Verdict) {
 	w.queue.AddAfter(key, c.pace)
 }
 
-// news: what a scout has found, the others that wait for that holder look at
-// themselves.
+// news has the other calls that wait for a holder look at themselves at what a scout has found.
 func (w *Calls) news(key string, c *waitingCall) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,9 +221,9 @@ func (w *Calls) news(key string, c *waitingCall) {
 	}
 }
 
-// supersedeLocked: who asks for the one call does not wait for the other any more.
-// The same node ID under another node's name is another VolumeAttachment: that of a
-// renamed node waits beside what its old name left.
+// supersedeLocked forgets a call that another call of its caller replaces: who asks for the one
+// does not wait for the other any more. The same node ID under another node's name is another
+// VolumeAttachment: that of a renamed node waits beside what its old name left.
 func (w *Calls) supersedeLocked(key, nodeName string) {
 	if c := w.calls[key]; c != nil && (c.nodeName == nodeName || c.nodeName == "" || nodeName == "") {
 		w.forgetLocked(key)
