@@ -158,9 +158,9 @@ func lessThan(want float64) func(string) (bool, error) {
 
 var version = regexp.MustCompile(`^v?(\d+)\.(\d+)`)
 
-// hasAPIFlags: external-attacher has --kube-api-qps and --kube-api-burst since
-// its 3.2 (its CHANGELOG-3.2.md, #286), and ends at a flag that it does not know.
-// A tag that is no version is taken for a newer one. csi-sidecars counts anew.
+// hasAPIFlags tells whether the attacher has --kube-api-qps and --kube-api-burst, as
+// external-attacher does since its 3.2 (its CHANGELOG-3.2.md, #286); it ends at a flag that it does
+// not know. A tag that is no version is taken for a newer one. csi-sidecars counts anew.
 func (a *attacher) hasAPIFlags() bool {
 	if len(a.combined) > 0 {
 		return true

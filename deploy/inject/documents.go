@@ -156,7 +156,7 @@ func (p *Plan) names() deploy.Names {
 	return deploy.Names{Namespace: cmp.Or(p.leaseNamespace, p.Namespace), ServiceAccount: p.ServiceAccount, Driver: p.Driver}
 }
 
-// addDocuments: the rights for mode and failover, and the ConfigMap.
+// addDocuments adds the rights for mode and failover, and the ConfigMap.
 func (p *Plan) addDocuments(configText string) error {
 	names := p.names()
 	render, which := deploy.Observe, "Observe (reads, and writes Events)"

@@ -62,7 +62,8 @@ func (c *changes) nameIn(file, document int, root *yaml.Node) error {
 	return nil
 }
 
-// isDocuments: the resource is DocumentsFile, of the same folder, however its path is written.
+// isDocuments tells whether the resource is DocumentsFile, of the same folder, however its path is
+// written.
 func isDocuments(resource any) bool {
 	name, is := resource.(string)
 	return is && filepath.Clean(name) == DocumentsFile

@@ -47,11 +47,12 @@ type Options struct {
 	Failover    Failover
 	agentsLeft  []string // AgentsSecrets of before, which failover apart takes out
 	apartBefore bool     // csi-fencepost failover was added before, and stays where the configuration asks it
-	// Native: the sidecar is a native sidecar of Kubernetes, an init container with restartPolicy
-	// Always. nil: as it was before, and a container where there was none.
+	// Native tells whether the sidecar is a native sidecar of Kubernetes, an init container with
+	// restartPolicy Always. Where it is nil, that is as it was before, and a container where there
+	// was none.
 	Native *bool
-	// InDriversFolder: our socket is in the folder of the driver's, for where nobody can mount a
-	// volume into the attacher. It keeps the driver's socket then.
+	// InDriversFolder has our socket in the folder of the driver's, for where nobody can mount a
+	// volume into the attacher. The attacher keeps the driver's socket then.
 	InDriversFolder bool
 	// SELinuxType of the sidecar; empty: as the attacher's securityContext says.
 	SELinuxType string
@@ -68,14 +69,14 @@ type Options struct {
 	TLSSecret string
 	// MetricsFrom is the one namespace whose pods reach the metrics; needs a free network.
 	MetricsFrom string
-	// WithoutRights: rights and configuration are not among the documents, since a release of
-	// csi-fencepost's own Helm chart has them. nil: as it was before, and among them where there
-	// was nothing.
+	// WithoutRights tells whether rights and configuration are not among the documents, since a
+	// release of csi-fencepost's own Helm chart has them. Where it is nil, that is as it was before,
+	// and they are among the documents where there was nothing.
 	WithoutRights *bool
 	// Separate keeps the documents apart from the files (Result.Documents).
 	Separate bool
-	// Beside: they are then written beside the files, as DocumentsFile, and a
-	// kustomization among the files is to name it.
+	// Beside has the documents written beside the files, as DocumentsFile, and a kustomization among
+	// the files is to name it.
 	Beside bool
 	// Before are documents that an earlier run kept apart. Where none of mode, failover and
 	// configuration is chosen, these are as they say. What they configure and this run does not
@@ -87,11 +88,13 @@ type Options struct {
 type Failover string
 
 const (
-	// NoFailover: nobody.
+	// NoFailover means that nobody moves pods.
 	NoFailover Failover = ""
-	// Apart: csi-fencepost failover, a Deployment of an account of its own, one for all drivers.
+	// Apart means that csi-fencepost failover does, a Deployment of an account of its own, one for
+	// all drivers.
 	Apart Failover = "apart"
-	// InPod: the sidecar. What its account may do then, every container of the driver's pod may.
+	// InPod means that the sidecar does. What its account may do then, every container of the
+	// driver's pod may.
 	InPod Failover = "in-pod"
 )
 
@@ -105,22 +108,22 @@ type Plan struct {
 	Driver  string
 	Profile *profile.Profile
 	Mode    config.Mode
-	// Failover: the sidecar moves pods itself, with rights of the pod's account.
+	// Failover tells that the sidecar moves pods itself, with rights of the pod's account.
 	Failover bool
-	// Apart: csi-fencepost failover does, and is among the documents.
+	// Apart tells that csi-fencepost failover moves pods, and is among the documents.
 	Apart bool
 
 	// Attacher is the container that is changed, by name, with the whole of
 	// what is changed in it. Nothing else of it changes.
 	Attacher Attacher
-	// NoImage: nobody has named one, and the sidecar has that of
+	// NoImage tells that nobody has named an image, and the sidecar has that of
 	// deploy/sidecar/patch.yaml, which no registry has.
 	NoImage bool
 	// Sidecar is appended to the containers or, where Native, to the init containers; Volumes to
 	// the volumes.
 	Sidecar corev1.Container
 	Volumes []corev1.Volume
-	// Native: the sidecar is an init container with restartPolicy Always.
+	// Native tells that the sidecar is an init container with restartPolicy Always.
 	Native bool
 	// Beside are the names of those that are in its list before it, in their order; nil where
 	// the pod has no such list, not even an empty one.

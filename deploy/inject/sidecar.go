@@ -115,8 +115,7 @@ func freeFolder(a *attacher) string {
 	return folder
 }
 
-// sidecarMounts: the driver's socket as the attacher has it, ours, and the
-// configuration.
+// sidecarMounts are the driver's socket as the attacher has it, ours, and the configuration.
 func sidecarMounts(c *corev1.Container, a *attacher, suffix string, socket ourSocket) (mounts []corev1.VolumeMount) {
 	for _, m := range c.VolumeMounts {
 		switch m.Name {

@@ -19,7 +19,7 @@ type Wire struct {
 	Guard  *corev1.Container
 	// Beside are those that it passes by: they call the same driver, or nobody calls them.
 	Beside []*corev1.Container
-	// Elsewhere: it has a --kubeconfig, so that it attaches in another cluster.
+	// Elsewhere tells that the attacher has a --kubeconfig, so that it attaches in another cluster.
 	Elsewhere bool
 	// Err says why it cannot be told where it calls; nil: it can.
 	Err error

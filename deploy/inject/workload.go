@@ -14,7 +14,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/format"
 )
 
-// isWorkload: the kinds that csi-fencepost is put into.
+// isWorkload tells whether it is of the kinds that csi-fencepost is put into.
 func isWorkload(apiVersion, kind string) bool {
 	return (strings.HasPrefix(apiVersion, "apps/") || strings.HasPrefix(apiVersion, "extensions/")) && (kind == "Deployment" || kind == "StatefulSet")
 }

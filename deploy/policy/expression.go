@@ -22,7 +22,8 @@ func workload(p *inject.Plan) []admissionv1.MatchCondition {
 	}}
 }
 
-// hasAttacher: without it there is nothing to mutate, and the validation says so.
+// hasAttacher holds where the attacher is there: without it there is nothing to mutate, and the
+// validation says so.
 func hasAttacher(p *inject.Plan) admissionv1.MatchCondition {
 	return admissionv1.MatchCondition{
 		Name:       "has-the-attacher",

@@ -50,19 +50,19 @@ type Profile struct {
 	// git describe says it, or its commit; and of which day it is: "v1.2.3 of 2026-01-02".
 	Read string
 
-	// Publishes: Kubernetes has it publish volumes, so that there is something to
-	// guard. No: its CSIDriver object says attachRequired: false, or its controller
+	// Publishes tells whether Kubernetes has the driver publish volumes, so that there is something
+	// to guard. It does not where its CSIDriver object says attachRequired: false, or its controller
 	// has no PUBLISH_UNPUBLISH_VOLUME: external-attacher then calls nothing
 	// (kubernetes-csi/external-attacher cmd/csi-attacher/main.go, NewTrivialHandler).
 	Publishes Fact
-	// RevokesAccess: ControllerUnpublishVolume takes access from a client that
-	// goes on writing.
+	// RevokesAccess tells whether ControllerUnpublishVolume takes access from a client that goes on
+	// writing.
 	RevokesAccess Fact
-	// ListsPublished: ListVolumes names the nodes of a volume truthfully, as whoever
+	// ListsPublished tells whether ListVolumes names the nodes of a volume truthfully, as whoever
 	// has the volumes says, and not as the driver remembers.
 	ListsPublished Fact
-	// TaintFirst: the out-of-service taint has to be on the node before the
-	// unpublish, or the driver does not fence.
+	// TaintFirst tells whether the out-of-service taint has to be on the node before the unpublish,
+	// or the driver does not fence.
 	TaintFirst Fact
 	// Notes are what a person should know before Enforce.
 	Notes []Note

@@ -44,12 +44,12 @@ type Machine struct {
 type State int
 
 const (
-	// Unclear: a time-out, an error, suspended, shutting down, not found, or
-	// an answer that contradicts itself.
+	// Unclear means a time-out, an error, suspended, shutting down, not found, or an answer that
+	// contradicts itself.
 	Unclear State = iota
-	// On: the machine has power, or its access to the storage is open.
+	// On means that the machine has power, or that its access to the storage is open.
 	On
-	// Off: the machine has no power, or its access is cut.
+	// Off means that the machine has no power, or that its access is cut.
 	Off
 )
 
@@ -58,15 +58,15 @@ func (s State) String() string { return [...]string{"unclear", "on", "off"}[know
 // Reading is one answer of a device.
 type Reading struct {
 	State State
-	// Checked: the device was asked whose it is, and it is that machine's.
+	// Checked tells that the device was asked whose it is, and that it is that machine's.
 	Checked bool
 	// Detail is the device's own words, shortened, without secrets.
 	Detail string
 	// Named are the CIDR blocks that an off of the machine names, Cut those of the machine
 	// that are cut off. Empty of an agent that cuts no addresses off.
 	Named, Cut []string
-	// OwnWord: nobody but the machine's Node says which addresses are its, or nobody at all
-	// does and only those in Machine.Fenced were looked for.
+	// OwnWord tells that nobody but the machine's Node says which addresses are its, or that nobody
+	// at all does and only those in Machine.Fenced were looked for.
 	OwnWord bool
 }
 

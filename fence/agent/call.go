@@ -11,7 +11,7 @@ import (
 // grace is how long an agent gets to return after its deadline.
 const grace = 500 * time.Millisecond
 
-// errHangs: the call has not returned although its time was up.
+// errHangs is returned where the call has not returned although its time was up.
 var errHangs = errors.New("did not return when its time was up and may still be under way")
 
 // answer is what a call of an agent came to.

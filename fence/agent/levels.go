@@ -16,8 +16,8 @@ type Bounded struct {
 	// Attempts is how often Off (or On) is sent before the next level; less
 	// than 1: once.
 	Attempts int
-	// Poll: a node that holds volumes is asked so often whatever its lease says; 0: never.
-	// A level is polled if all of its agents are.
+	// Poll is how often a node that holds volumes is asked whatever its lease says; 0: never. A
+	// level is polled if all of its agents are.
 	Poll time.Duration
 }
 
@@ -39,7 +39,8 @@ func (b Bounded) timeout() time.Duration {
 
 func (b Bounded) attempts() int { return max(b.Attempts, 1) }
 
-// covers: an empty level confirms nothing, so it covers no node.
+// covers tells whether the level covers the node. An empty level confirms nothing, so it covers no
+// node.
 func (l Level) covers(node string) bool {
 	for _, b := range l {
 		if !b.Agent.Covers(node) {

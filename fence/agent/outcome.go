@@ -47,7 +47,7 @@ type Step struct {
 	OwnWord bool     `json:"-"`
 	Named   []string `json:"-"`
 	Cut     []string `json:"-"`
-	// Hangs: it did not end in time, and what it sends may take effect later.
+	// Hangs tells that the call did not end in time, and that what it sends may take effect later.
 	Hangs bool `json:"-"`
 	// Detail is at most 2048 bytes, for it may name what was cut, and Err 512.
 	Detail  string        `json:"detail,omitempty"`
@@ -70,7 +70,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no state of a machine: want unclear, on or off", text)
 }
 
-// known: a State that an agent made up is unclear.
+// known is the State, or Unclear for one that an agent made up.
 func known(s State) State {
 	if s != On && s != Off {
 		return Unclear

@@ -24,7 +24,8 @@ const (
 	minTimeout  = time.Second
 	maxTimeout  = 2 * time.Minute
 	maxAttempts = 10
-	// minPoll: the next answer tells nothing more before, and a BMC is busy with each.
+	// minPoll is the shortest poll: before that the next answer tells nothing more, and a BMC is
+	// busy with each.
 	minPoll = time.Second
 	maxPoll = 3 * time.Second // it is seen to go off only within 5 s of a reading of on, answer included
 	// maxPrograms a second: one in Python takes 0.2 s of a core, and 25 MB while it waits.
@@ -98,7 +99,8 @@ func (l *Level) polled() bool {
 	return slices.ContainsFunc(l.Agents, func(a Agent) bool { return a.Poll.Duration != 0 })
 }
 
-// validatePoll: what some agents of a level read says nothing without the others.
+// validatePoll refuses a level of which only some agents are polled: what these read says nothing
+// without the others.
 func (l *Level) validatePoll(path *field.Path) (faults field.ErrorList) {
 	for i := range l.Agents {
 		a, poll := &l.Agents[i], path.Index(i).Child("poll")
@@ -260,8 +262,8 @@ func (e *Exec) validate(path *field.Path) (faults field.ErrorList) {
 	return faults
 }
 
-// tellsNodesApart: a parameter has a variable in it. Which ones there are is for
-// the agent to say.
+// tellsNodesApart tells whether a parameter has a variable in it. Which ones there are is for the
+// agent to say.
 func (e *Exec) tellsNodesApart() bool {
 	for _, value := range e.Parameters {
 		if strings.Contains(value, "$(") {
@@ -303,7 +305,7 @@ func parameter(group *field.Path, name string, seen map[string]string) (faults f
 	return faults
 }
 
-// oneLine: a line break would begin another parameter, an action for example.
+// oneLine refuses a line break, which would begin another parameter, an action for example.
 func oneLine(path *field.Path, value string) field.ErrorList {
 	if strings.ContainsAny(value, "\n\r\x00") {
 		return field.ErrorList{field.Invalid(path, omit, "must be one line")}

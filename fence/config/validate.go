@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// minSuspectAfter: a kubelet renews its lease every 10 seconds; less than
-	// that and some for the way, and every living node looks stale now and
-	// then.
+	// minSuspectAfter leaves room for a kubelet that renews its lease every 10 seconds; with less
+	// than that and some for the way, every living node looks stale now and then.
 	minSuspectAfter = 12 * time.Second
-	// maxSuspectAfter: the 6 minutes of Kubernetes' own force detach are long.
+	// maxSuspectAfter is above the 6 minutes of Kubernetes' own force detach, which are long.
 	maxSuspectAfter = 10 * time.Minute
 	// minFenceAfter is Kubernetes' own node-monitor-grace-period: nobody
 	// should be turned off whom Kubernetes still takes for Ready.
@@ -51,7 +50,8 @@ func (c *Configuration) ValidateWith(agents bool) field.ErrorList {
 	return append(faults, c.idle()...)
 }
 
-// idle: what only the failover does was asked for, and it is switched off.
+// idle are the faults of a configuration that asks for what only the failover does, which is
+// switched off.
 func (c *Configuration) idle() (faults field.ErrorList) {
 	if c.Failover.Enabled {
 		return nil
@@ -69,7 +69,7 @@ func (c *Configuration) idle() (faults field.ErrorList) {
 	return faults
 }
 
-// stuck: without an agent nothing could ever unblock a dead node's volumes, and
+// stuck tells whether nothing could ever unblock a dead node's volumes, without an agent, and
 // nobody said that it is meant.
 func (c *Configuration) stuck() bool {
 	return c.Mode == Enforce && c.Unpublish.Unfenced == "" && !c.Driver.UnpublishRevokesAccess && !c.Evidence.any()
@@ -109,7 +109,7 @@ func (f *Failover) validate(path *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateApart: what reads or switches power is not this sidecar's.
+// validateApart refuses what reads or switches power, which is not this sidecar's.
 func (f *Fencing) validateApart(path *field.Path) (faults field.ErrorList) {
 	const elsewhere = "fencing.apart: true says that csi-fencepost failover reads and cuts the power of nodes: "
 	if f.PowerOn == WhenMoved {

@@ -152,7 +152,7 @@ func (s *Stream) check(text string, c Change) error {
 	return sameAppended(rest, c.Append)
 }
 
-// sameAppended: the last documents are those that were to be appended.
+// sameAppended is an error unless the last documents are those that were to be appended.
 func sameAppended(rest []*yaml.Node, documents []string) error {
 	for _, document := range documents {
 		want, err := Parse([]byte(document))
@@ -170,7 +170,7 @@ func sameAppended(rest []*yaml.Node, documents []string) error {
 	return nil
 }
 
-// sameDocument: the new root has the values that are wanted, or, where none are,
+// sameDocument is an error unless the new root has the values that are wanted, or, where none are,
 // is the old one.
 func sameDocument(before, after *yaml.Node, want any) error {
 	if want == nil {

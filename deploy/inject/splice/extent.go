@@ -29,7 +29,7 @@ func (s *Stream) end(n *yaml.Node) (int, error) {
 	return s.end(n.Content[len(n.Content)-1])
 }
 
-// empty: nothing is written there, which means null.
+// empty tells whether nothing is written there, which means null.
 func empty(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style&^yaml.TaggedStyle == 0 && n.Anchor == "" && n.Style&yaml.TaggedStyle == 0
 }

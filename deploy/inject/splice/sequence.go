@@ -55,7 +55,7 @@ func (e *editor) byPlace(n *yaml.Node, want []any) error {
 	return e.appendItems(n, want[len(n.Content):], column, inFlow)
 }
 
-// named: the identities of the items before and after are known.
+// named writes a sequence of which the identities of the items before and after are known.
 func (e *editor) named(n *yaml.Node, have, wanted []string, want []any) error {
 	inFlow := n.Style&yaml.FlowStyle != 0
 	column, err := e.dashColumn(n, inFlow)

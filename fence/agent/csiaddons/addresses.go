@@ -17,7 +17,8 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/fence/agent"
 )
 
-// errNoAddress: whoever may name the machine's addresses was asked, and knows none.
+// errNoAddress is returned where whoever may name the machine's addresses was asked, and knows
+// none.
 var errNoAddress = errors.New("no known address")
 
 // Of one machine the driver may name blocks up to what Kubernetes gives one node for
@@ -106,8 +107,8 @@ func (a *Agent) clients(ctx context.Context, m agent.Machine, t *target) ([]addo
 	return clients, nil
 }
 
-// mayFence: the machine's blocks are within the allowed subnets, and nobody else has
-// an address in them.
+// mayFence is an error unless the machine's blocks are within the allowed subnets, and nobody else
+// has an address in them.
 func (a *Agent) mayFence(ctx context.Context, m agent.Machine, t *target) error {
 	if err := a.allowed(m, t); err != nil {
 		return err
@@ -231,7 +232,8 @@ func shared(node *corev1.Node, blocks []netip.Prefix) string {
 	return ""
 }
 
-// isMachine: a new Node under an old name is another machine.
+// isMachine tells whether the Node is the machine's. A new Node under an old name is another
+// machine's.
 func isMachine(node *corev1.Node, m agent.Machine) bool {
 	if m.UID != "" {
 		return string(node.UID) == m.UID

@@ -48,8 +48,8 @@ type Options struct {
 	// AllowedSubnets, as CIDR blocks, hold all that a fence may name; none: it may
 	// name anything.
 	AllowedSubnets []string
-	// DriverOnly: only the driver (GetFenceClients) may say which addresses a
-	// machine has, and not its Node.
+	// DriverOnly tells that only the driver (GetFenceClients) may say which addresses a machine has,
+	// and not its Node.
 	DriverOnly bool
 	// Declared are the addresses from which each node reaches the storage, by node
 	// name. Where there are any they alone count, and other nodes are not covered.

@@ -21,7 +21,7 @@ type identity struct {
 	guid string
 	// note says how sure it is that the BMC is the node's.
 	note string
-	// checked: it is the node's, and no other Node may be the one that has it.
+	// checked tells that it is the node's, and that no other Node may be the one that has it.
 	checked bool
 }
 
@@ -108,8 +108,8 @@ func parse(text string) (guid, bool) {
 	return guid(bytes), true
 }
 
-// unsupported: the BMC answered that it has no such command or data. Busy,
-// starting and being updated are not among it: asked again it may know.
+// unsupported tells whether the BMC answered that it has no such command or data. A BMC that is
+// busy, starting or being updated did not: asked again it may know.
 func unsupported(err error) bool {
 	switch code(err) {
 	case types.CodeInvalidCommand, types.CodeInvalidCommandForLUN, types.CodeRequestedDataNotPresent,

@@ -19,10 +19,9 @@ func (s *session) power(ctx context.Context) (agent.Reading, error) {
 	return judge(status), nil
 }
 
-// judge: a fault says that the BMC's own picture of the power may be wrong, so
-// that off is not believed; on is what a dead power supply of two leaves. The
-// interlock and the overload are reasons to be off, so that with power on they
-// contradict it.
+// judge is the reading that a status gives. A fault says that the BMC's own picture of the power
+// may be wrong, so that off is not believed; on is what a dead power supply of two leaves. The
+// interlock and the overload are reasons to be off, so that with power on they contradict it.
 func judge(status *chassis.GetChassisStatusResponse) agent.Reading {
 	state, word := agent.Off, "off"
 	if status.PowerIsOn {

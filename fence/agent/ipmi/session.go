@@ -34,9 +34,10 @@ type session struct {
 }
 
 var (
-	// errPrivilege: the BMC grants the user less than was asked for.
+	// errPrivilege is returned where the BMC grants the user less than was asked for.
 	errPrivilege = errors.New("privilege refused")
-	// errOtherAlgorithms: the BMC answered a login with other algorithms than were proposed.
+	// errOtherAlgorithms is returned where the BMC answered a login with other algorithms than were
+	// proposed.
 	errOtherAlgorithms = errors.New("weaker or other algorithms")
 )
 
@@ -123,7 +124,7 @@ func (s *session) logout(ctx context.Context) {
 	s.wire.end()
 }
 
-// suiteRefused: the BMC does not have these algorithms (IPMI 2.0, table 13-15).
+// suiteRefused tells whether the BMC does not have these algorithms (IPMI 2.0, table 13-15).
 func suiteRefused(err error) bool {
 	if errors.Is(err, errOtherAlgorithms) {
 		return true

@@ -32,11 +32,11 @@ type wire struct {
 	release func() bool
 
 	mu sync.Mutex
-	// ended: nothing may be sent any more.
+	// ended tells that nothing may be sent any more.
 	ended bool
 	// expected is the payload type of the answer that is waited for.
 	expected types.PayloadType
-	// unanswered: something was sent and no answer has come since.
+	// unanswered tells that something was sent and no answer has come since.
 	unanswered bool
 	// What the session's integrity key is made of, as it passed by.
 	consoleRand, bmcRand []byte
@@ -45,7 +45,7 @@ type wire struct {
 	key, cipherKey []byte
 }
 
-// errNoAnswer: the BMC did not answer the last request.
+// errNoAnswer is returned where the BMC did not answer the last request.
 var errNoAnswer = errors.New("no answer")
 
 func newWire(ctx context.Context, bmc string, user credentials, suite types.CipherSuiteID) *wire {
@@ -181,7 +181,7 @@ func (w *wire) activate() error {
 	return nil
 }
 
-// genuine: the packet's integrity code is right.
+// genuine tells whether the packet's integrity code is right.
 func (w *wire) genuine(packet []byte) bool {
 	_, integrity, _, _ := types.GetCipherSuiteAlgorithms(w.suite)
 	length, ok := crypto.IntegrityAuthCodeLen(integrity)
@@ -197,8 +197,8 @@ func (w *wire) genuine(packet []byte) bool {
 	return err == nil && hmac.Equal(code, packet[start:])
 }
 
-// opens: the payload of a packet of that type is in clear, or can be decrypted (IPMI 2.0, 13.29; both
-// suites have AES-CBC-128).
+// opens tells whether the payload of a packet of that type is in clear, or can be decrypted (IPMI
+// 2.0, 13.29; both suites have AES-CBC-128).
 func (w *wire) opens(kind byte, payload []byte) bool {
 	const isEncrypted = 0x80
 	if kind&isEncrypted == 0 {

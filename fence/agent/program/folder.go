@@ -112,7 +112,7 @@ func steps(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// ours: it belongs to root or to the user of this process.
+// ours is an error unless the file belongs to root or to the user of this process.
 func ours(path string, info os.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

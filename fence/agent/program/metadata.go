@@ -18,8 +18,8 @@ import (
 
 // metadata is what a program says of itself.
 type metadata struct {
-	// aliases: a parameter's names as the program lists them, each with the
-	// one that is in use today (plug for port).
+	// aliases are a parameter's names as the program lists them, each with the one that is in use
+	// today (plug for port).
 	aliases map[string]string
 	actions map[string]action
 	// actionKeys are parameters that name an action.
@@ -103,8 +103,8 @@ func yes(attribute string) bool {
 	return slices.Contains([]string{"1", "true", "yes"}, strings.ToLower(attribute))
 }
 
-// storage: a program that has to unfence a node at its boot, or that has to run
-// on the node for it, cuts off disks and not the power.
+// storage tells whether the program cuts off disks and not the power, as one does that has to
+// unfence a node at its boot, or that has to run on the node for it.
 func (m *metadata) storage() bool {
 	on := m.actions["on"]
 	return m.fabric || yes(on.Automatic) || yes(on.OnTarget)

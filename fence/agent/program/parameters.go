@@ -97,11 +97,11 @@ type parameter struct {
 type showing int
 
 const (
-	// secret: nothing. It comes from a file, or its name says so.
+	// secret values are not shown at all. Such a value comes from a file, or its name says so.
 	secret showing = iota
-	// hidden: whether two values are the same. It may be a secret.
+	// hidden values are shown only as equal or not. Such a value may be a secret.
 	hidden
-	// harmless: all of it. Only what is known to be none is so.
+	// harmless values are shown whole. Only what is known to be no secret is so.
 	harmless
 )
 

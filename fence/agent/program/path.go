@@ -22,7 +22,7 @@ var refused = map[string]string{
 	"fence_nova_compute": "its status is what Nova says of a service, not of the machine's power",
 }
 
-// callsSuspendedOff: these read a suspended machine as off, and their output does
+// callsSuspendedOff are the programs that read a suspended machine as off, and whose output does
 // not show it. It could be resumed, and write (read in fence-agents 4.12.1).
 var callsSuspendedOff = map[string]bool{
 	"fence_vmware_soap": true, "fence_vmware_rest": true, "fence_vmware_vcloud": true, "fence_virsh": true, "fence_skalar": true,

@@ -32,8 +32,8 @@ type Options struct {
 	ParameterFiles map[string]string
 	// NodeParameters by parameter and node name.
 	NodeParameters map[string]map[string]string
-	// AcceptSuspended: the user knows that the program calls a suspended machine
-	// off, and sees to it that nobody resumes one.
+	// AcceptSuspended tells that the user knows that the program calls a suspended machine off, and
+	// sees to it that nobody resumes one.
 	AcceptSuspended bool
 	// Dirs are the folders that programs are allowed in, each as CheckFolder has
 	// it; none: DefaultDirs.

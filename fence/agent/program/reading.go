@@ -64,8 +64,8 @@ func judge(res result) (agent.State, error) {
 	return agent.Off, nil
 }
 
-// saysOff: a status line, a line with the word off that tells of no trouble, or
-// an instance that is terminated.
+// saysOff tells whether the output has a status line that says off, a line with the word off that
+// tells of no trouble, or an instance that is terminated.
 func saysOff(out string) bool {
 	if statusOff.MatchString(out) {
 		return true
