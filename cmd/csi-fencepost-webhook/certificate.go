@@ -108,8 +108,8 @@ func (i *identity) read(ctx context.Context) (*corev1.Secret, error) {
 	return secrets.Update(ctx, secret, metav1.UpdateOptions{})
 }
 
-// holds: the certificate is for this host, is of the authority beside it, which stands among nothing but
-// certificates, and has a third of its life left.
+// holds tells whether the certificate is for this host, is of the authority beside it, which stands
+// among nothing but certificates, and has a third of its life left.
 func (i *identity) holds(secret *corev1.Secret) bool {
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {

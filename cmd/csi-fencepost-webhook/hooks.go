@@ -109,7 +109,8 @@ func (h *hooks) list() (all []hook, err error) {
 	return all, nil
 }
 
-// calls: all its webhooks call this program's Service, and it says by which policy to answer.
+// calls tells whether all its webhooks call this program's Service, and it says by which policy to
+// answer.
 func (h *hooks) calls(one hook) bool {
 	return one.Annotations[policyKey] != "" && len(one.Webhooks) > 0 && !slices.ContainsFunc(one.Webhooks, func(w admissionv1.MutatingWebhook) bool {
 		return w.ClientConfig.Service == nil || w.ClientConfig.Service.Namespace != h.namespace || w.ClientConfig.Service.Name != h.service

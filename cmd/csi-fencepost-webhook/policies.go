@@ -344,7 +344,8 @@ func (nobody) Authorize(context.Context, authorizer.Attributes) (authorizer.Deci
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// schemaless: no policy here is an apply configuration, for which a schema would be asked.
+// schemaless is a cluster without schemas: no policy here is an apply configuration, for which a
+// schema would be asked.
 type schemaless struct{}
 
 func (schemaless) GetTypeConverter(schema.GroupVersionKind) managedfields.TypeConverter {

@@ -9,9 +9,9 @@ const (
 	// Neither on nor off: the machine is on its way, or its memory is kept, or who
 	// answers may not know.
 	Neither State = iota
-	// On: it runs.
+	// On means that it runs.
 	On
-	// Off: it has no power, and nothing is kept from which it could go on.
+	// Off means that it has no power, and that nothing is kept from which it could go on.
 	Off
 )
 
@@ -62,7 +62,7 @@ type Agent struct {
 	Short, Long string
 	// Parameters beside those that every agent has.
 	Parameters []Parameter
-	// Plugless: the parameters name the machine; there is no plug.
+	// Plugless tells that the parameters name the machine; there is no plug.
 	Plugless bool
 	// Open reads credentials and builds the way to the platform. It may ask the platform.
 	Open func(ctx context.Context, v Values) (Platform, error)

@@ -18,11 +18,12 @@ type Parameter struct {
 	Type    string
 	Default string
 	Help    string
-	// Required: there has to be a value.
+	// Required tells that there has to be a value.
 	Required bool
 	// Secret is never shown. NAME_file names a file that holds it, too.
 	Secret bool
-	// SecretFile: the value names a file that the vendor's SDK reads. What it holds is never shown.
+	// SecretFile tells that the value names a file that the vendor's SDK reads. What it holds is
+	// never shown.
 	SecretFile bool
 	// Env is the environment variable from which the vendor's SDK reads it: a value is
 	// put there. So an agent that was started without an environment has all of them.

@@ -22,7 +22,7 @@ type Node struct {
 	Node    *corev1.Node
 	Lease   *coordinationv1.Lease
 	CSINode *storagev1.CSINode
-	// systemShared: another Node reports its system UUID (ListHoldings).
+	// systemShared tells whether another Node reports its system UUID (ListHoldings).
 	systemShared bool
 }
 

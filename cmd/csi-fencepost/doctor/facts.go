@@ -176,7 +176,7 @@ func (f *facts) addPod(p *corev1.Pod) {
 	}
 }
 
-// isApart: a pod of csi-fencepost failover. Nobody else runs under its account.
+// isApart tells whether it is a pod of csi-fencepost failover. Nobody else runs under its account.
 func isApart(p *corev1.Pod) bool {
 	return p.Namespace == deploy.ApartNamespace && p.Spec.ServiceAccountName == deploy.ApartAccount
 }

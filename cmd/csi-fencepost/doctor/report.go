@@ -12,11 +12,11 @@ import (
 type Grade string
 
 const (
-	// OK: as it should be, as far as it was looked at.
+	// OK means that it is as it should be, as far as it was looked at.
 	OK Grade = "ok"
-	// LookAt: it works, and somebody should know or choose.
+	// LookAt means that it works, and that somebody should know or choose.
 	LookAt Grade = "look at"
-	// Broken: what people believe to be guarded is not, or will not be when it matters.
+	// Broken means that what people believe to be guarded is not, or will not be when it matters.
 	Broken Grade = "broken"
 )
 
@@ -56,8 +56,8 @@ type Finding struct {
 type Driver struct {
 	Name  string `json:"name"`
 	Grade Grade  `json:"grade"`
-	// Guarded: yes, no, partly (one of its attachers is not), past (csi-fencepost runs, and an
-	// attacher calls the driver past it), unknown (no attacher was found).
+	// Guarded is yes, no, partly (one of its attachers is not), past (csi-fencepost runs, and an
+	// attacher calls the driver past it) or unknown (no attacher was found).
 	Guarded   string   `json:"guarded"`
 	Workloads []string `json:"workloads"`
 	Volumes   int      `json:"volumes"` // single-writer ones
@@ -93,19 +93,19 @@ type Policy struct {
 type Outcome string
 
 const (
-	// NotGuarded: Kubernetes takes them after six minutes, and nobody asks.
+	// NotGuarded means that Kubernetes takes them after six minutes, and nobody asks.
 	NotGuarded Outcome = "NotGuarded"
-	// Fenced: agents cut the node off, and the volumes move.
+	// Fenced means that agents cut the node off, and the volumes move.
 	Fenced Outcome = "Fenced"
-	// Asked: they move if the agents find it off; if it is on, a person is waited for.
+	// Asked means that they move if the agents find it off; if it is on, a person is waited for.
 	Asked Outcome = "Asked"
 	// Braked is Asked of a node that would be fenced, were it not for a brake.
 	Braked Outcome = "Braked"
-	// Revoked: they move by the driver's word that it cuts off whom it unpublishes.
+	// Revoked means that they move by the driver's word that it cuts off whom it unpublishes.
 	Revoked Outcome = "Revoked"
-	// Forwarded: they move by Kubernetes' six minutes, as somebody chose.
+	// Forwarded means that they move by Kubernetes' six minutes, as somebody chose.
 	Forwarded Outcome = "Forwarded"
-	// Waits: they wait for a person, or for somebody else's evidence.
+	// Waits means that they wait for a person, or for somebody else's evidence.
 	Waits Outcome = "Waits"
 )
 

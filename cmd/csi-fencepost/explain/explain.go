@@ -125,8 +125,7 @@ type Look struct {
 	Survey *survey.Survey
 	// waiting are the publishes that are asked for.
 	waiting []waiter
-	// leases: when each holder's node last renewed its lease, on that node's
-	// own clock.
+	// leases are when each holder's node last renewed its lease, on that node's own clock.
 	leases   map[string]time.Time
 	observed time.Duration
 	observe  bool // mode Observe
@@ -135,7 +134,7 @@ type Look struct {
 	Garbled *ledger.GarbledError
 	// aside says which text is no ledger and does not count, as Book.SetAside does.
 	aside []string
-	// NoIdentity: whether the ledger is of this cluster was not checked.
+	// NoIdentity tells that it was not checked whether the ledger is of this cluster.
 	NoIdentity bool
 	notes      []string
 	// records of the holders' nodes, and VolumeAttachments by name: for the ages

@@ -40,13 +40,13 @@ type volumeView struct {
 	Driver            string   `json:"driver"`
 	Handle            string   `json:"handle"`
 	AccessModes       []string `json:"accessModes"`
-	// Writers: single, multi or unknown; all but multi are guarded.
+	// Writers is single, multi or unknown; all but multi are guarded.
 	Writers string `json:"writers"`
 	Guarded bool   `json:"guarded"`
 }
 
 type ledgerView struct {
-	// State: present, missing or garbled.
+	// State is present, missing or garbled.
 	State string `json:"state"`
 	PV    string `json:"persistentVolume,omitempty"`
 	// WrittenAt is when it was last written (RFC 3339, the API server's clock).
@@ -74,7 +74,7 @@ type holderView struct {
 	// were asked just now, which needs --config.
 	Record string                `json:"record,omitempty"`
 	Agents []cluster.ReadingView `json:"agents,omitempty"`
-	// MayWrite: it stands in the way of a publish elsewhere.
+	// MayWrite tells that the holder stands in the way of a publish elsewhere.
 	MayWrite bool         `json:"mayWrite"`
 	Reason   fence.Reason `json:"reason,omitempty"`
 	Why      string       `json:"why"`
@@ -97,8 +97,8 @@ type EntryView struct {
 }
 
 type machineView struct {
-	// State: same, rebooted, replaced (another machine has its name), gone,
-	// unknown, or unreadable.
+	// State is same, rebooted, replaced (another machine has its name), gone, unknown, or
+	// unreadable.
 	State       string `json:"state"`
 	NodeUID     string `json:"nodeUID,omitempty"`
 	BootID      string `json:"bootID,omitempty"`
@@ -122,7 +122,7 @@ type attachmentView struct {
 }
 
 type livenessView struct {
-	// State: alive, stale, unknown, unwatched, or unreadable.
+	// State is alive, stale, unknown, unwatched, or unreadable.
 	State string `json:"state"`
 	// LeaseRenewedAt is on the node's own clock (RFC 3339). It is for people:
 	// nothing is decided by it.
@@ -139,7 +139,7 @@ type evidenceView struct {
 	Kind   fence.Kind `json:"kind"`
 	Source string     `json:"source,omitempty"`
 	Detail string     `json:"detail,omitempty"`
-	// Against: it reads the machine as running.
+	// Against tells that the source reads the machine as running.
 	Against bool   `json:"against"`
 	Counts  bool   `json:"counts"`
 	Why     string `json:"why,omitempty"`
@@ -152,12 +152,12 @@ type evidenceView struct {
 }
 
 type decisionView struct {
-	// Action: allow, refuse, pass (the volume is not guarded), depends (see
-	// ifAlive and ifSilent) or unknown (a right is missing).
+	// Action is allow, refuse, pass (the volume is not guarded), depends (see ifAlive and ifSilent)
+	// or unknown (a right is missing).
 	Action string       `json:"action"`
 	Reason fence.Reason `json:"reason,omitempty"`
 	Why    string       `json:"why"`
-	// UnpublishFirst: the holders that a publish unpublishes before.
+	// UnpublishFirst are the holders that a publish unpublishes before.
 	UnpublishFirst []string       `json:"unpublishFirst,omitempty"`
 	Unblock        []fence.Remedy `json:"unblock"`
 }
@@ -483,7 +483,7 @@ func decision(s *fence.Snapshot, target string) decisionView {
 	return d
 }
 
-// waits: Kubernetes asks for the volume there, and has not got it yet.
+// waits tells whether Kubernetes asks for the volume there, and has not got it yet.
 func waits(h *fence.Holder) bool {
 	a := h.Attachment
 	return a != nil && !a.Attached && a.DeletedAt.IsZero() && !h.State.Pending()

@@ -29,7 +29,7 @@ type forgiving struct {
 	// PersistentVolumes whose ledger cannot be read, as they were first read.
 	denied  []string
 	garbled []*corev1.PersistentVolume
-	// noIdentity: the cluster's identity may not be read.
+	// noIdentity tells that the cluster's identity may not be read.
 	noIdentity bool
 }
 

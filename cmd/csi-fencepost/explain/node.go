@@ -48,7 +48,7 @@ type holdingView struct {
 	// State of the ledger's entry; waiting: it is asked for there; attached:
 	// the ledger does not have it.
 	State string `json:"state"`
-	// Older: another machine than the one that has the name now.
+	// Older tells that it is another machine than the one that has the name now.
 	Older bool `json:"older"`
 }
 

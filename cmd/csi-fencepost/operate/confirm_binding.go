@@ -17,11 +17,11 @@ import (
 type binding struct {
 	machines []record.Machine
 	covered  []cluster.Holding
-	// registeredAgain: their machine runs on under a new Node, or ran until it
-	// was turned off; a word about the node is not believed of them.
+	// registeredAgain are those whose machine runs on under a new Node, or ran until it was turned
+	// off; a word about the node is not believed of them.
 	registeredAgain []cluster.Holding
 	garbled         []string
-	// live: the Node of today is bound. watch: its lease has to be silent.
+	// live tells that the Node of today is bound; watch, that its lease has to be silent.
 	live, watch bool
 }
 

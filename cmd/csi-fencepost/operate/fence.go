@@ -79,7 +79,8 @@ func (f *claimFlags) open() (*cluster.Cluster, error) {
 	return c, believed(c.Config)
 }
 
-// believed: a claim that the sidecar does not ask for is not worth writing.
+// believed is an error where a claim would not count: one that the sidecar does not ask for is not
+// worth writing.
 func believed(c *config.Configuration) error {
 	if !c.Evidence.OperatorConfirmation {
 		return errors.New("the configuration switches operators' words off (evidence.operatorConfirmation: false), so that it would not count")

@@ -348,7 +348,7 @@ func (p *powering) booted(r *record.Record, n *corev1.Node) bool {
 	return was == fence.Rebooted || was == fence.ReturnedAnew
 }
 
-// cutsStorage: an agent cuts the node off from the storage, whether or not anybody has
+// cutsStorage tells whether an agent cuts the node off from the storage, whether or not anybody has
 // written down that it did.
 func (p *powering) cutsStorage() bool {
 	return slices.ContainsFunc(p.agents.Covering(p.now.Name), func(m sidecar.Member) bool { return m.Agent.Proves() == fence.StorageFence })

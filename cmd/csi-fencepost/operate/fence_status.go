@@ -222,8 +222,8 @@ func claimRows(records []*record.Record) (rows [][]string) {
 	return rows
 }
 
-// countsWord: the record's own word. Whether the node was heard of since is
-// judged anew at each use.
+// countsWord is the record's own word. Whether the node was heard of since is judged anew at each
+// use.
 func countsWord(void string) string {
 	if void != "" {
 		return "no: " + void

@@ -74,8 +74,8 @@ type exportedLedger struct {
 	Claim  string `json:"claim,omitempty"` // namespace/name
 	Driver string `json:"driver"`
 	Handle string `json:"handle"`
-	// State: present, setAside (it is of another cluster, volume or object) or
-	// garbled; Why it does not count.
+	// State is present, setAside (it is of another cluster, volume or object) or garbled; Why says
+	// why it does not count.
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"`
 	// Ledger as it was read; Text as it stands there, of a garbled one.

@@ -229,9 +229,9 @@ func readVolume(ctx context.Context, c *cluster.Cluster, name string) ([]*corev1
 	return all, nil
 }
 
-// sameLedger: the survey saw of that PersistentVolume the text that was read
-// before it. One that cannot be read is hidden from a survey: that it is still
-// the same, only the patch can tell.
+// sameLedger tells whether the survey saw of that PersistentVolume the text that was read before
+// it. A ledger that cannot be read is hidden from a survey: that it is still the same, only the
+// patch can tell.
 func sameLedger(read, surveyed *corev1.PersistentVolume) bool {
 	text, there := read.Annotations[ledger.Annotation]
 	if _, wrong := ledger.Parse(text); wrong != nil {
@@ -380,8 +380,8 @@ func (p *repair) write(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// inTheWay: that PersistentVolume has a ledger that cannot be read, or one that
-// the new one has taken over. One that is set aside is in nobody's way.
+// inTheWay tells whether that PersistentVolume has a ledger that cannot be read, or one that the
+// new one has taken over. One that is set aside is in nobody's way.
 func (p *repair) inTheWay(pv *corev1.PersistentVolume) bool {
 	text, there := pv.Annotations[ledger.Annotation]
 	l, wrong := ledger.Parse(text)

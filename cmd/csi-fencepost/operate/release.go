@@ -206,8 +206,8 @@ func releasable(l *explain.Look, node, nodeID string) (*fence.Holder, error) {
 	return found[0], inTheWay(l, found[0])
 }
 
-// listedInUse: the holder's own kubelet says that it uses the volume, or did
-// when it was last heard.
+// listedInUse tells whether the holder's own kubelet says that it uses the volume, or did when it
+// was last heard.
 func listedInUse(h *fence.Holder) bool {
 	n := h.Here()
 	return n != nil && n.InUse

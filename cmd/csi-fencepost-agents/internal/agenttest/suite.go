@@ -27,7 +27,7 @@ type World struct {
 	UUID string
 	// Names is the parameter that names the machine, Missing a value that names none.
 	Names, Missing string
-	// Elsewhere: the platform says where to ask on.
+	// Elsewhere tells that the platform says where to ask on.
 	Elsewhere bool
 	// Secret is the parameter that holds a secret.
 	Secret string
@@ -159,8 +159,8 @@ func wrongSecretIsAnError(t *testing.T, w *World) {
 	}
 }
 
-// nothingOfASecretIsShown: an answer that quotes the secret is cut in the middle of it, by the agent
-// where a message bears no more, or by who answers.
+// nothingOfASecretIsShown plays an answer that quotes the secret and is cut in the middle of it, by
+// the agent where a message bears no more, or by who answers.
 func nothingOfASecretIsShown(t *testing.T, w *World) {
 	const before = "~~ "
 	secret := w.Parameters[w.Secret]
@@ -198,8 +198,8 @@ func nothingOfASecretIsShown(t *testing.T, w *World) {
 	}
 }
 
-// credentialsAreNotShown: what is sent may be no parameter, as a token that was fetched, and whoever
-// refuses it may quote it, in any of the forms in which these platforms say no.
+// credentialsAreNotShown plays a refusal that quotes what was sent, in any of the forms in which
+// these platforms say no. That may be no parameter, as a token that was fetched.
 func credentialsAreNotShown(t *testing.T, w *World) {
 	for _, form := range []struct {
 		code int
