@@ -37,8 +37,7 @@ const (
 	Gone  = "gone"  // p call: the driver answers NOT_FOUND, for a machine that is off
 	Land  = "land"  // v n: what Late promised
 	Clock = "clock" // d: time passes; kubelets that can renew their leases
-	// SetClock: the wall clock of a node, of the API server or of the controllers
-	// jumps (skew.go).
+	// SetClock has the wall clock of a node, of the API server or of the controllers jump (skew.go).
 	SetClock = "set-clock" // n|api-server|controllers d
 
 	// Processes of csi-fencepost.
@@ -84,38 +83,38 @@ const (
 	ForceOther  = "force-delete-other" // v n
 	// Late of an unpublish there: the driver fails, and detaches later all the same.
 	LandDetach = "land-detach" // v n: what that promised
-	// Access: a person changes the access modes of the PersistentVolume. What was
-	// published by then stays as it was promised.
+	// Access has a person change the access modes of the PersistentVolume. What was published by
+	// then stays as it was promised.
 	Access = "access" // v one|many
-	// Release: a person says that the node does not use the volume, which is not so only
-	// if operators lie. Withdraw: what was said of the node, releases too, is taken back.
+	// Release has a person say that the node does not use the volume, which is not so only if
+	// operators lie. Withdraw takes back what was said of the node, releases too.
 	Release  = "release"  // v n
 	Withdraw = "withdraw" // n
-	// Heal: for a while there are no faults, an honest operator says what is true of
-	// machines that are off, and everything takes its course.
+	// Heal ends all faults for a while: an honest operator says what is true of machines that are
+	// off, and everything takes its course.
 	Heal = "heal"
-	// Mode: the sidecars are rolled out anew, to guard (enforce), to decide and forward
-	// (observe), or beside an attacher that calls the driver itself (bypass); or they go on,
-	// and the attacher of a pod without one leads (beside).
+	// Mode rolls the sidecars out anew, to guard (enforce), to decide and forward (observe), or
+	// beside an attacher that calls the driver itself (bypass); or they go on, and the attacher of a
+	// pod without one leads (beside).
 	Mode = "mode" // enforce|observe|bypass|beside
-	// Backup: what etcd holds is saved. Restore: it is as it was then.
+	// Backup saves what etcd holds. Restore has it be as it was then.
 	Backup, Restore = "backup", "restore"
-	// ListFails: the driver's list of published nodes fails, until ListWorks. SlowLists:
-	// each takes 12 s, until then.
+	// ListFails has the driver's list of published nodes fail, and SlowLists has each take 12 s,
+	// until ListWorks.
 	ListFails, SlowLists, ListWorks = "list-fails", "slow-lists", "list-works"
-	// Away: the machine that all controllers and sidecars run on is down, and nobody acts but
+	// Away takes the machine down that all controllers and sidecars run on, and nobody acts but
 	// kubelets and people, until Back.
 	Away, Back = "away", "back"
-	// SecondPV: a person makes another PersistentVolume of the same disk, of which further
-	// pods are from then on. DropPV: it is deleted, once nothing uses it.
+	// SecondPV has a person make another PersistentVolume of the same disk, of which further pods
+	// are from then on. DropPV deletes it, once nothing uses it.
 	SecondPV = "second-pv" // v a-v|v-b one|many
 	DropPV   = "drop-pv"   // v
-	// OldTaint: the node has an out-of-service taint that somebody put on so long ago, for
-	// another incident, while nobody of ours looked.
+	// OldTaint gives the node an out-of-service taint that somebody put on so long ago, for another
+	// incident, while nobody of ours looked.
 	OldTaint = "old-taint" // n 72h|20s
-	// Borrow: from here on the kubelet of the node is hostile, and writes of its own node
-	// what another's is: node-id, system, boot, lists (all that the other lists, besides
-	// its own) or none (no system UUID, no boot ID, no lists at all).
+	// Borrow makes the kubelet of the node hostile from here on: it writes of its own node what
+	// another's is: node-id, system, boot, lists (all that the other lists, besides its own) or none
+	// (no system UUID, no boot ID, no lists at all).
 	Borrow = "borrow" // n victim node-id|system|boot|lists|none
 
 	// Moments for scripts alone (moments.go), of the wide world too.

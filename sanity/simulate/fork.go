@@ -43,7 +43,7 @@ const (
 type Branch struct {
 	// Rule and Violation of the guarded run; empty: none.
 	Rule, Violation string
-	// repeated: the script led to the refusal again.
+	// repeated tells that the script led to the refusal again.
 	repeated bool
 	// seen is what could be told of the state without its hidden facts.
 	seen string
@@ -62,7 +62,7 @@ type played struct {
 
 // course is what became of one volume in a fork. All times are since the refusal.
 type course struct {
-	// had: some living pod that wanted it had it already.
+	// had tells that some living pod that wanted it had it already.
 	had bool
 	// held are the node IDs to which it has been published since before the refusal.
 	held map[string]bool
@@ -73,11 +73,12 @@ type course struct {
 	// reached is when it was first published to the node of a living pod; less than 0:
 	// never. missed is when it should have been, at the latest, and was not.
 	reached, missed time.Duration
-	// wanted: some living pod wants it at the end.
+	// wanted tells that some living pod wants it at the end.
 	wanted bool
-	// stayed: where it was reached it had been published since before the refusal.
+	// stayed tells that where it was reached it had been published since before the refusal.
 	stayed bool
-	// torn: the driver took it from a machine that wrote; alive: and whose kubelet was heard.
+	// torn tells that the driver took it from a machine that wrote; alive, that this machine's
+	// kubelet was heard.
 	torn, alive bool
 	// held by whom, in the words of hidden, beside the nodes that want it.
 	holders string
@@ -89,7 +90,7 @@ type course struct {
 type published struct {
 	m  *machine
 	at time.Duration
-	// wrote: its machine has written since; spoiled: another one has after that.
+	// wrote tells that its machine has written since; spoiled, that another one has after that.
 	wrote, spoiled bool
 }
 
@@ -166,8 +167,8 @@ func fork(t *testing.T, factory Factory, p *point, twin *exchange, bare bool, du
 	return b
 }
 
-// stands: a false word of the node's machine stands as the design binds it, or nobody has
-// looked at it yet.
+// stands tells whether a false word of the node's machine stands as the design binds it, or nobody
+// has looked at it yet.
 func (w *World) stands(node string) bool {
 	s := w.slot(node)
 	if s == nil {
@@ -178,8 +179,8 @@ func (w *World) stands(node string) bool {
 	return slices.ContainsFunc(w.machines, bound) || tainted(w.peekNode(node)) && (rec == nil || len(rec.Taints) == 0)
 }
 
-// atLimit: a mount is at a limit that docs/design/architecture.md names. The guard lets such a one through,
-// and so it excuses no refusal.
+// atLimit tells whether a mount is at a limit that docs/design/architecture.md names. The guard
+// lets such a mount through, and so it excuses no refusal.
 func (w *World) atLimit() bool {
 	for _, v := range w.volumes {
 		if slices.ContainsFunc(w.machines, func(m *machine) bool { return w.limit(v, m) != nil }) {
@@ -240,10 +241,10 @@ func (w *World) withoutUs() {
 	w.settleDown()
 }
 
-// unjudged: nothing guards this world, so that it breaks no rule.
+// unjudged tells whether nothing guards this world, so that it breaks no rule.
 func (a *apart) unjudged() bool { return a != nil && a.bare }
 
-// took: the driver takes the volume from a machine.
+// took notes that the driver takes the volume from a machine.
 func (a *apart) took(v *volume, m *machine) {
 	if m != nil && v.writes(m) {
 		c := &a.volumes[slices.Index(a.w.volumes, v)]
@@ -251,7 +252,7 @@ func (a *apart) took(v *volume, m *machine) {
 	}
 }
 
-// absent: the attacher beside the process does not reach the API server. While
+// absent tells whether the attacher beside the process does not reach the API server. While
 // everything is under attack the schedule says when it calls.
 func (a *apart) absent(p *Process) bool { return a != nil && p.noAPI }
 
@@ -438,20 +439,20 @@ func (a *apart) living(v *volume) (found *slot) {
 	return found
 }
 
-// usable: the driver has published the volume to the node, and Kubernetes says so or the
-// node has it mounted. Where the VolumeAttachment is being deleted, a pod waits.
+// usable tells whether the driver has published the volume to the node, and Kubernetes says so or
+// the node has it mounted. Where the VolumeAttachment is being deleted, a pod waits.
 func (w *World) usable(v *volume, s *slot) bool {
 	va := w.vaOf(v, s)
 	return v.attached[s.machine.id] && (s.machine.mounts[v] != nil || va != nil && va.DeletionTimestamp == nil && va.Status.Attached)
 }
 
-// writes: a container of the machine writes, or its kubelet is about to let one,
-// whatever anybody believes of it. One that is paused does not, but may.
+// writes tells whether a container of the machine writes, or its kubelet is about to let one,
+// whatever anybody believes of it. A machine that is paused does not write, but may.
 func (v *volume) writes(m *machine) bool {
 	return m.power && v.access(m) && (m.mounts[v] != nil || m.kubelet.verified[v])
 }
 
-// clash: two of these machines write, one of which was promised that it writes alone.
+// clash tells whether two of these machines write, one of which was promised that it writes alone.
 func (v *volume) clash(able []*machine) bool {
 	alone := func(m *machine) bool { return !v.shared[m.id] }
 	return len(able) > 1 && slices.ContainsFunc(able, alone)
@@ -528,7 +529,7 @@ func (a *apart) lookDue(v *volume, c *course, now time.Duration) {
 	}
 }
 
-// decided: everything that is owed came, or is overdue.
+// decided tells whether everything that is owed came, or is overdue.
 func (a *apart) decided() bool {
 	if a.due == nil {
 		return false

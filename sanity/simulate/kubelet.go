@@ -19,21 +19,21 @@ import (
 // attached and not being deleted (csi_attacher.go, WaitForAttach); and after a restart it
 // knows of what is mounted only what is in volumesAttached then.
 type kubelet struct {
-	// desired: its pods want them. remembered: it knows them mounted.
+	// desired are the volumes that its pods want; remembered, those that it knows mounted.
 	desired, remembered map[*volume]bool
 	// reported in use by this very process.
 	reported map[*volume]bool
-	// verified: seen to be attached; a mount may follow at any moment.
+	// verified are the volumes that it has seen to be attached; a mount may follow at any moment.
 	verified map[*volume]bool
-	// bare: verified, and a person has taken the VolumeAttachment away since.
+	// bare are the verified ones whose VolumeAttachment a person has taken away since.
 	bare map[*volume]bool
 	// failed is when a mount last found no disk.
 	failed map[*volume]time.Time
-	// rebuild: it has restarted and not read its Node since. podless: nor its pods.
+	// rebuild tells that it has restarted and not read its Node since; podless, nor its pods.
 	rebuild, podless bool
-	// fresh: it has started and not registered its Node since.
+	// fresh tells that it has started and not registered its Node since.
 	fresh bool
-	// unready: its first status says NotReady.
+	// unready tells that its first status says NotReady.
 	unready bool
 	// number of its process, of all that ever were, and when that started.
 	number  int
@@ -45,14 +45,14 @@ func (w *World) newKubelet() kubelet {
 	return kubelet{number: w.kubelets, started: time.Now(), desired: map[*volume]bool{}, remembered: map[*volume]bool{}, reported: map[*volume]bool{}, verified: map[*volume]bool{}, bare: map[*volume]bool{}, failed: map[*volume]time.Time{}, rebuild: true, podless: true, fresh: true}
 }
 
-// connected: the kubelet of the node runs and reaches the API server.
+// connected tells whether the kubelet of the node runs and reaches the API server.
 func (s *slot) connected() bool { return s.machine.runs() && !s.cut }
 
 func volumesAttachedHas(n *corev1.Node, v *volume) bool {
 	return slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == v.unique })
 }
 
-// mountable: a kubelet that reads the VolumeAttachment goes on with the mount.
+// mountable tells whether a kubelet that reads the VolumeAttachment goes on with the mount.
 func (w *World) mountable(v *volume, s *slot) bool {
 	va := w.vaOf(v, s)
 	return va != nil && va.DeletionTimestamp == nil && va.Status.Attached
@@ -118,10 +118,10 @@ func (w *World) kubeletEvents(s *slot, emit func(Event)) {
 	}
 }
 
-// leavesOut: a kubelet that restarts now lists no volume that its pods have mounted and
-// that is not in volumesAttached, until it has seen those pods (K8s
-// pkg/kubelet/volumemanager/reconciler, updateReconstructedFromNodeStatus; package
-// realnode/facts, back-unlisted).
+// leavesOut tells whether a kubelet that restarts now lists no volume that its pods have mounted
+// and that is not in volumesAttached, until it has seen those pods (K8s
+// pkg/kubelet/volumemanager/reconciler, updateReconstructedFromNodeStatus; package realnode/facts,
+// back-unlisted).
 func (w *World) leavesOut(s *slot, n *corev1.Node) bool {
 	for v := range s.machine.mounts {
 		if v.wants(s) && !volumesAttachedHas(n, v) {
@@ -321,9 +321,9 @@ func readyCondition(n *corev1.Node) string {
 	return ""
 }
 
-// noteRestart: it need not be noticed if the Node was read with the kubelet Ready and
-// the volume in use since the detach began, or if it says False and nobody has
-// asked for the unpublish yet.
+// noteRestart notes a restart that need not be noticed: the Node was read with the kubelet Ready
+// and the volume in use since the detach began, or it says False and nobody has asked for the
+// unpublish yet.
 func (w *World) noteRestart(s *slot, again bool) {
 	n := w.peekNode(s.name)
 	for v, mount := range s.machine.mounts {
@@ -346,7 +346,7 @@ func (w *World) noteRestart(s *slot, again bool) {
 // freeKey of reads is the step in which the Node was last read without the volume.
 func freeKey(s *slot, v *volume) string { return "free:" + s.name + "/" + v.name }
 
-// noteRead: a call is shown the Node.
+// noteRead notes that a call is shown the Node.
 func (w *World) noteRead(s *slot, r reads) {
 	n := w.peekNode(s.name)
 	for _, v := range w.volumes {
@@ -368,7 +368,7 @@ func (w *World) noteRead(s *slot, r reads) {
 	}
 }
 
-// turnedLately: what the Node lists may still be what the kubelet of before said.
+// turnedLately tells whether what the Node lists may still be what the kubelet of before said.
 func (s *slot) turnedLately() bool {
 	return len(s.turns) > 0 && time.Since(s.turns[len(s.turns)-1].at) < observe.SyncTime
 }

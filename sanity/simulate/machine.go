@@ -25,7 +25,7 @@ type machine struct {
 	// bootID is that of the boot number booted.
 	bootID string
 	booted int
-	// counts: boot IDs of its kind are counts (Setup.Twins).
+	// counts tells that boot IDs of its kind are counts (Setup.Twins).
 	counts bool
 	// shown is the step in which its Node first said so; 0: not yet, or it was
 	// there from the start.
@@ -40,18 +40,19 @@ type machine struct {
 	// paused, since stopped.
 	paused  bool
 	stopped time.Time
-	// severed: another machine has its name by now, and it never reaches the API
+	// severed tells that another machine has its name by now, and that it never reaches the API
 	// server again.
 	severed bool
 	mounts  map[*volume]*session
 	keeps   map[*volume]bool // of a twin (Keep)
 	kubelet kubelet
-	// hostile: its kubelet is, or was, and wrote what was borrowed from other machines.
+	// hostile tells that its kubelet is, or was, hostile, and wrote what was borrowed from other
+	// machines.
 	hostile  bool
 	borrowed map[string]*machine
 	// releasedAt is when the design last believed a false release of a volume from it.
 	releasedAt map[*volume]time.Time
-	// outlived: it has renewed its lease since the out-of-service taint of its Node was
+	// outlived tells that it has renewed its lease since the out-of-service taint of its Node was
 	// put on, which therefore says nothing of what came after.
 	outlived bool
 	// believedAt is when the design last believed a false word about it.
@@ -60,44 +61,46 @@ type machine struct {
 
 // session is a volume that is mounted on a machine.
 type session struct {
-	// holdsOn: detached, and the client writes on.
+	// holdsOn tells that the volume was detached, and that the client writes on.
 	holdsOn bool
-	// excused: it was taken while it was in use because somebody said what was
-	// not true, and the design believes him.
+	// excused tells that the volume was taken while it was in use because somebody said what was not
+	// true, and the design believes him.
 	excused bool
 	// inherited is the UID of the Node that mounted a disk for which no publish to
 	// this machine was asked: it was attached to another machine of its node ID.
 	inherited types.UID
 	// staged alone: no pod has it any more.
 	staged bool
-	// orphan: its kubelet, restarted, found it, and no pod of it.
+	// orphan tells that its kubelet, restarted, found the mount, and no pod of it.
 	orphan bool
-	// outlives: its kubelet has unmounted it from the machine, and it is mounted in a
+	// outlives tells that its kubelet has unmounted it from the machine, while it is mounted in a
 	// container that has not ended.
 	outlives bool
-	// forgotten: its kubelet restarted, and knows nothing of it.
+	// forgotten tells that its kubelet restarted, and knows nothing of the mount.
 	forgotten bool
-	// unlisted: forgotten although it was in volumesAttached, as what is staged alone is.
+	// unlisted tells that it was forgotten although it was in volumesAttached, as what is staged
+	// alone is.
 	unlisted bool
-	// relisted: forgotten, and then its kubelet was given a pod of the volume again.
+	// relisted tells that it was forgotten, and that its kubelet was then given a pod of the volume
+	// again.
 	relisted bool
-	// again: forgotten, and then mounted for that pod again.
+	// again tells that it was forgotten, and then mounted for that pod again.
 	again bool
-	// stripped: a person took its VolumeAttachment away since it was mounted;
-	// whether one was made anew is nothing to a kubelet that restarts before the
-	// controller lists the volume again.
+	// stripped tells that a person took its VolumeAttachment away since it was mounted; whether one
+	// was made anew is nothing to a kubelet that restarts before the controller lists the volume
+	// again.
 	stripped bool
-	// misled: forgotten after the controller had detached it under a false taint.
+	// misled tells that it was forgotten after the controller had detached it under a false taint.
 	misled bool
 	// restart is the last of its kubelet, if it was one of which a Node need not
 	// show anything.
 	restart restart
 }
 
-// unserved: no pod that its kubelet knows has it.
+// unserved tells whether no pod that its kubelet knows has it.
 func (s *session) unserved() bool { return s.staged || s.outlives }
 
-// serves: a pod has the volume mounted there.
+// serves tells whether a pod has the volume mounted there.
 func (m *machine) serves(v *volume) bool { return m.mounts[v] != nil && !m.mounts[v].unserved() }
 
 // A restart of a kubelet that Kubernetes need not have noticed.
@@ -110,7 +113,7 @@ type restart struct {
 	noticed time.Time
 }
 
-// unseen: the Node says nothing of it, or did not while the call lasted.
+// unseen tells whether the Node says nothing of the restart, or did not while the call lasted.
 func (r restart) unseen() bool { return r.ready != "" && (r.noticed.IsZero() || lately(r.noticed)) }
 
 // boot is the boot ID; each of a machine's boots has another.
@@ -124,7 +127,7 @@ func (m *machine) boot() string {
 	return m.bootID
 }
 
-// runs: its processes do.
+// runs tells whether the machine's processes run.
 func (m *machine) runs() bool { return m.power && !m.paused }
 
 // resume has a machine go on that was paused. What its processes have run for leaves the time out.
@@ -225,11 +228,11 @@ type volume struct {
 type pod struct {
 	node        *slot // nil: it is nowhere
 	terminating bool
-	// ran: a container of it has started. shown: its kubelet has said so.
+	// ran tells that a container of it has started; shown, that its kubelet has said so.
 	ran, shown bool
 }
 
-// access: the array takes the machine's writes.
+// access tells whether the array takes the machine's writes.
 func (v *volume) access(m *machine) bool {
 	if v.attached[m.id] {
 		return true
@@ -238,8 +241,8 @@ func (v *volume) access(m *machine) bool {
 	return s != nil && s.holdsOn
 }
 
-// mayWrite: a container of the machine writes, or its kubelet is about to let
-// one. A machine that is paused may go on at any moment.
+// mayWrite tells whether a container of the machine writes, or its kubelet is about to let one. A
+// machine that is paused may go on at any moment.
 func (v *volume) mayWrite(m *machine) bool {
 	if !m.power || !v.access(m) {
 		return false

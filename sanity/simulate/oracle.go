@@ -191,9 +191,9 @@ func (w *World) limit(v *volume, m *machine) *int {
 	return nil
 }
 
-// noteReleased: a write of the ledger, in this step, commits the kubelet's word. Whether
-// that is at a limit is asked as of now, by what the call was shown that was served:
-// another one may act on it, much later.
+// noteReleased notes that a write of the ledger, in this step, commits the kubelet's word. Whether
+// that is at a limit is asked as of now, by what the call was shown that was served: another one
+// may act on it, much later.
 func (w *World) noteReleased(v *volume) {
 	for _, e := range w.ledger(v) {
 		m := w.machineOf(e.NodeID)
@@ -211,7 +211,7 @@ func (w *World) noteReleased(v *volume) {
 	}
 }
 
-// noteNoticed: the Node says another thing of readiness than before its kubelet
+// noteNoticed notes that the Node says another thing of readiness than before its kubelet
 // restarted. Where it comes back to that within a second, the stamps are the same.
 func (w *World) noteNoticed(m *machine) {
 	for _, mount := range m.mounts {
@@ -226,10 +226,10 @@ func (w *World) noteNoticed(m *machine) {
 	}
 }
 
-// justBack: the machine has booted, and its Node says so only since the call has read
-// its lease for the last time; or the lease was not renewed in this boot, and the Node
-// says so only since the call has read it, or no more: it is gone, or another
-// machine's. There is always a moment between the last read and the call.
+// justBack tells whether the machine has booted, and its Node says so only since the call has read
+// its lease for the last time; or the lease was not renewed in this boot, and the Node says so only
+// since the call has read it, or no more: it is gone, or another machine's. There is always a
+// moment between the last read and the call.
 func (w *World) justBack(m *machine) bool {
 	lease, node := w.serving["get:lease/"+m.slot.name], w.serving["get:node/"+m.slot.name]
 	if lease > 0 && m.shown > lease {
@@ -239,15 +239,15 @@ func (w *World) justBack(m *machine) bool {
 	return m.slot.renewedBoot != m.boot() && (node > 0 && m.shown > node || n == nil || n.Status.NodeInfo.BootID != m.boot())
 }
 
-// justUsed: the call has read for the last time that the Node lists the volume
+// justUsed tells whether the call has read for the last time that the Node lists the volume
 // nowhere, and only since then does it say that it is in use.
 func (w *World) justUsed(v *volume, m *machine) bool {
 	read := w.serving[freeKey(m.slot, v)]
 	return !m.severed && read > 0 && m.slot.listed[v] > read
 }
 
-// excuse: the design believes a false word about the machine, and so whatever it
-// still writes through this mount is excused from then on.
+// excuse tells whether the design believes a false word about the machine; whatever it still writes
+// through this mount is then excused from then on.
 func (w *World) excuse(v *volume, m *machine) bool {
 	if !w.believed(m) && !w.believedReleased(v, m) {
 		return false
@@ -261,7 +261,7 @@ func (w *World) excused(v *volume, m *machine) {
 	w.forgive(v, m)
 }
 
-// forgive: whatever the machine still writes through this mount is excused.
+// forgive excuses whatever the machine still writes through this mount.
 func (w *World) forgive(v *volume, m *machine) {
 	if s := m.mounts[v]; s != nil {
 		s.excused = true
@@ -273,8 +273,8 @@ func (w *World) forgive(v *volume, m *machine) {
 	}
 }
 
-// taintSeen: a taint of the node was bound in its record in this boot, whatever
-// became of it.
+// taintSeen tells whether a taint of the node was bound in its record in this boot, whatever became
+// of it.
 func (w *World) taintSeen(m *machine) bool {
 	rec := w.record(m.slot)
 	if rec == nil {
@@ -288,7 +288,7 @@ func (w *World) taintSeen(m *machine) bool {
 	return false
 }
 
-// wasSilent: within the time that a call takes.
+// wasSilent tells whether the node was silent within the time that a call takes.
 func (w *World) wasSilent(s *slot) bool { return lately(s.silent) }
 
 // lately: within the time that a call takes.

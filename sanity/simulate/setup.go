@@ -13,40 +13,39 @@ import (
 // Setup is what the world of one schedule is like. It is one line of a script.
 type Setup struct {
 	Nodes, Volumes, Replicas int
-	// Agents: fence agents cover every node.
+	// Agents has fence agents cover every node.
 	Agents bool
-	// Cloud: they are a cloud, which knows a machine by its provider ID alone.
+	// Cloud makes them a cloud, which knows a machine by its provider ID alone.
 	Cloud bool
-	// Revokes: unpublish takes the access from a client at once, and the
-	// configuration says so. Otherwise a client that has it mounted holds on.
+	// Revokes has an unpublish take the access from a client at once, and the configuration say so.
+	// Otherwise a client that has it mounted holds on.
 	Revokes bool
 	// Single is what the driver does with a publish elsewhere.
 	Single Single
 	// Lists is how truthfully the driver lists published nodes.
 	Lists Lists
-	// NamedIDs: the driver's node ID is the node's name, so that a new machine
-	// has the node ID of the one that it replaced.
+	// NamedIDs has the driver's node ID be the node's name, so that a new machine has the node ID of
+	// the one that it replaced.
 	NamedIDs bool
-	// Whole: the whole program, as it is deployed, over gRPC and HTTP (tier 2).
+	// Whole plays the whole program, as it is deployed, over gRPC and HTTP (tier 2).
 	Whole bool
-	// Spares: a refused call that is repeated is judged anew only when csi-fencepost has
-	// found that something has changed (tier 2; deployed, it spares those beyond 16 at a
-	// time).
+	// Spares has a refused call that is repeated judged anew only when csi-fencepost has found that
+	// something has changed (tier 2; deployed, it spares those beyond 16 at a time).
 	Spares bool
-	// Lies: operators also say untrue things.
+	// Lies has operators also say untrue things.
 	Lies bool
-	// Wide: the wide world, in which there is more (wide.go); of tier 1 alone.
+	// Wide is the wide world, in which there is more (wide.go); of tier 1 alone.
 	Wide bool
 	// Twins is what machines of the wide world have in common, for they are of one
 	// template: system (the system UUID), boot (boot IDs are counts, as those of Windows
 	// are), id (n2 has the node ID of n1). Several with commas between them.
 	Twins string
-	// ByList: the driver of the wide world has no ControllerGetVolume, and lists where all
-	// volumes are (ListVolumes). SlowList: each list takes slowList from the start.
+	// ByList has the driver of the wide world without ControllerGetVolume, so that it lists where
+	// all volumes are (ListVolumes). SlowList has each list take slowList from the start.
 	ByList, SlowList bool
-	// Neighbour: another driver is on every node of the wide world (wide_neighbour.go).
+	// Neighbour puts another driver on every node of the wide world (wide_neighbour.go).
 	Neighbour bool
-	// Versions: every other process is of the next version (wide_versions.go).
+	// Versions has every other process be of the next version (wide_versions.go).
 	Versions bool
 	// Skew is how far clocks are ahead from the start: n1:3s,api-server:-213.3s.
 	Skew string

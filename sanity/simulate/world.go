@@ -23,34 +23,32 @@ type Stats struct {
 	Mounts, Fences, PowerOffs, Taints, Confirmations      int
 	// Jumps of clocks.
 	Jumps int
-	// Excused: volumes that were taken from a machine in use because the design
-	// believed what was not true.
+	// Excused are the volumes that were taken from a machine in use because the design believed what
+	// was not true.
 	Excused int
-	// Raced: volumes that were taken from a machine which began to use them after
-	// the call had looked for the last time.
+	// Raced are the volumes that were taken from a machine which began to use them after the call
+	// had looked for the last time.
 	Raced int
-	// Leapt: volumes that were taken from a machine in use since a clock was set, and
-	// the kubelet had forgotten them (oracle.go).
-	// Stripped, Unseen, Inherited: volumes that were taken from a machine in use at
-	// a limit which docs/design/architecture.md names (oracle.go).
+	// Leapt are the volumes that were taken from a machine in use since a clock was set, and the
+	// kubelet had forgotten them; Stripped, Unseen, Relisted, Inherited, Staged and Outlived, those
+	// that were taken from a machine in use at a limit which docs/design/architecture.md names
+	// (oracle.go).
 	Leapt, Stripped, Unseen, Relisted, Inherited, Staged, Outlived int
-	// Unguarded: what two machines wrote, or was taken from a machine in use, by a call
-	// that nobody guarded (the wide world).
+	// Unguarded is what two machines wrote, or what was taken from a machine in use, by a call that
+	// nobody guarded (the wide world).
 	Unguarded int
 	// Restored, StrippedUnguarded: the same at the two limits of the wide world
 	// (wide_limits.go).
 	Restored, StrippedUnguarded int
-	// ByHand: schedules whose end needed a person to reboot a node that a
-	// refusal named.
+	// ByHand are the schedules whose end needed a person to reboot a node that a refusal named.
 	ByHand int
-	// PodByHand: those that needed a person to delete a pod.
+	// PodByHand are those that needed a person to delete a pod.
 	PodByHand int
-	// Released: those that needed a person to release a volume from a node.
+	// Released are those that needed a person to release a volume from a node.
 	Released int
-	// NodeByHand: those that needed a person to delete the Node of a machine that
-	// is off.
+	// NodeByHand are those that needed a person to delete the Node of a machine that is off.
 	NodeByHand int
-	// StartedOver: those in which nothing else helped but a reboot of every node.
+	// StartedOver are those in which nothing else helped but a reboot of every node.
 	StartedOver int
 	// Failover is what failover's loop did by itself (tier 2).
 	Failover Failover
@@ -163,10 +161,10 @@ type World struct {
 	// tokens of the entries that have its field.
 	hinted map[string]string
 	hints  map[string]bool
-	// away: controllers and sidecars are.
+	// away tells that controllers and sidecars are away.
 	away      bool
 	listTakes time.Duration
-	// Waits: see Result.
+	// Waits are those of the Result.
 	Waits []Wait
 }
 
