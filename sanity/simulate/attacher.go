@@ -82,9 +82,9 @@ func (w *World) attacherEvents(p *Process, v *volume, s *slot, va *storagev1.Vol
 	}
 }
 
-// outdated: the CSINode names a machine that runs and has lost its name to
-// another, whose driver has not registered yet. What is published to the node
-// then, the driver attaches to the machine of before (doc.go).
+// outdated tells whether the CSINode names a machine that runs and has lost its name to another,
+// whose driver has not registered yet. What is published to the node then, the driver attaches to
+// the machine of before (doc.go).
 func (w *World) outdated(s *slot) bool {
 	n := w.peekCSINode(s.name)
 	if n == nil {

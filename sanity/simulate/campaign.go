@@ -17,12 +17,12 @@ import (
 // Campaign is many schedules.
 type Campaign struct {
 	Factory Factory
-	// Whole: of tier 2.
+	// Whole plays tier 2.
 	Whole bool
 	// From is the first seed, Schedules how many follow.
 	From      uint64
 	Schedules int
-	// Wide: of the wide world.
+	// Wide plays the wide world.
 	Wide bool
 	// Within ends it early; 0: never.
 	Within time.Duration

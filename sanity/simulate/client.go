@@ -22,7 +22,7 @@ import (
 type client struct {
 	kubernetes.Interface
 	p *Process
-	// aside: what is read is not what the call goes by.
+	// aside tells that what is read is not what the call goes by.
 	aside bool
 }
 
@@ -199,7 +199,7 @@ func (c *vaClient) List(ctx context.Context, o metav1.ListOptions) (*storagev1.V
 	})
 }
 
-// all: it is a list of all objects of the kind, from etcd. They fit on one page.
+// all tells whether it is a list of all objects of the kind, from etcd. They fit on one page.
 func all(o metav1.ListOptions) bool {
 	return o.FieldSelector == "" && o.LabelSelector == "" && o.ResourceVersion == "" && o.Continue == ""
 }

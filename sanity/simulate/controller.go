@@ -19,8 +19,7 @@ type attachment struct {
 	// confirmed; otherwise uncertain, which does not keep it from attaching the
 	// volume elsewhere.
 	confirmed bool
-	// unlisted: it has taken the volume off volumesAttached, and deletes the
-	// VolumeAttachment next.
+	// unlisted is when it took the volume off volumesAttached; it deletes the VolumeAttachment next.
 	unlisted time.Time
 	// unwanted is since when no pod wants it there.
 	unwanted time.Time
@@ -93,7 +92,7 @@ func (w *World) confirmedElsewhere(v *volume, s *slot) bool {
 	return false
 }
 
-// mayDetach: the kubelet does not use it, or the controller does not ask.
+// mayDetach tells whether the kubelet does not use it, or the controller does not ask.
 func (w *World) mayDetach(v *volume, s *slot, a *attachment, n *corev1.Node) bool {
 	if a.unwanted.IsZero() {
 		a.unwanted = time.Now()

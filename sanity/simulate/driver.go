@@ -170,7 +170,7 @@ func (w *World) lie(o *op) {
 	}
 }
 
-// seen: the driver sees an unpublish, whatever it makes of it.
+// seen notes that the driver sees an unpublish, whatever it makes of it.
 func (w *World) seen(o *op) {
 	w.serving, w.server = o.reads, o.from
 	parts := strings.Split(o.key, "/")

@@ -109,7 +109,7 @@ func (w *World) vaOf(v *volume, s *slot) *storagev1.VolumeAttachment {
 	return w.va(v, s)
 }
 
-// absentController: the controller restarts, or does not reach the API server for a
+// absentController emits that the controller restarts, or does not reach the API server for a
 // while, but not between the two writes of a detach.
 func (w *World) absentController(emit func(Event)) {
 	if w.away {
@@ -125,7 +125,7 @@ func (w *World) absentController(emit func(Event)) {
 	}
 }
 
-// detaching: the controller is between its two writes of a detach.
+// detaching tells whether the controller is between its two writes of a detach.
 func (w *World) detaching() bool {
 	for _, v := range w.volumes {
 		for _, a := range v.adc {
@@ -137,8 +137,8 @@ func (w *World) detaching() bool {
 	return false
 }
 
-// clockEvents: the controller's two writes of a detach come within a second of
-// each other.
+// clockEvents emits how time may pass. The controller's two writes of a detach come within a second
+// of each other.
 func (w *World) clockEvents(emit func(Event)) {
 	if w.detaching() {
 		return

@@ -9,7 +9,7 @@ import (
 
 // fault is what happens at one write while a story takes its course, and then.
 type fault struct {
-	// verb: Crash (before it), Lose with crash (after it), Fail or Lose.
+	// verb is Crash (before it), Lose with crash (after it), Fail or Lose.
 	verb  string
 	crash bool
 	next  Event

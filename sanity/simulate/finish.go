@@ -82,7 +82,7 @@ func (w *World) mend() {
 	}
 }
 
-// called: a call of the volume is under way.
+// called tells whether a call of the volume is under way.
 func (w *World) called(v *volume) bool {
 	return slices.ContainsFunc(w.calls, func(c *call) bool { return c.v == v })
 }

@@ -40,7 +40,7 @@ type Live struct {
 	// Judged and Touched are the volumes that have to come right, and those that touch
 	// the fault's node.
 	Judged, Touched int
-	// Helped: it took a person who deletes pods, reboots or releases.
+	// Helped tells that it took a person who deletes pods, reboots or releases.
 	Helped bool
 	// Stuck are those that did not come right, and why.
 	Stuck []string
@@ -120,7 +120,7 @@ func (w *World) endure(live *Live) {
 	}
 }
 
-// touches: the node has the volume, or had, or is to have it.
+// touches tells whether the node has the volume, or had, or is to have it.
 func (w *World) touches(v *volume, s *slot) bool {
 	if v.pod.node == s || v.pod.node == nil || v.adc[s] != nil || w.vaOf(v, s) != nil {
 		return true
@@ -138,7 +138,7 @@ func (w *World) touches(v *volume, s *slot) bool {
 	return false
 }
 
-// isRight: a pod of the volume has it where it wants it.
+// isRight tells whether a pod of the volume has it where it wants it.
 func (w *World) isRight(v *volume) bool {
 	for _, s := range w.slots {
 		if v.wants(s) && s.connected() && v.attached[s.machine.id] && s.machine.serves(v) {

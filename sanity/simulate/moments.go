@@ -46,8 +46,8 @@ func (w *World) doMoment(e Event) bool {
 	return true
 }
 
-// newVolume: the claim is deleted, disk and all, and made anew. Nobody ever had the new one,
-// which external-provisioner has made for the claim.
+// newVolume deletes the claim, disk and all, and makes it anew. Nobody ever had the new one, which
+// external-provisioner has made for the claim.
 func (w *World) newVolume(v *volume) {
 	pv, ok := w.objects.Volumes.Get(v.name)
 	if !ok {
@@ -64,8 +64,8 @@ func (w *World) newVolume(v *volume) {
 	v.ever, v.before = nil, nil
 }
 
-// renameID: the driver is upgraded, and calls the node's machine otherwise than before. It
-// knows the machine by the new node ID alone, with all that is attached to it.
+// renameID upgrades the driver, which calls the node's machine otherwise than before. It knows the
+// machine by the new node ID alone, with all that is attached to it.
 func (w *World) renameID(s *slot) {
 	m := s.machine
 	old, id := m.id, m.id+"-renamed"
@@ -90,7 +90,7 @@ func (w *World) renameID(s *slot) {
 	w.register(s)
 }
 
-// calledAs: the machine has that node ID, or had it before its driver was upgraded.
+// calledAs tells whether the machine has that node ID, or had it before its driver was upgraded.
 func (m *machine) calledAs(id string) bool { return m.id == id || id != "" && m.former == id }
 
 // provider names the machine to its cloud.

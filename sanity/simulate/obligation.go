@@ -63,8 +63,9 @@ const (
 	Void        Verdict = "void"
 	Exception   Verdict = "exception"
 	Defect      Verdict = "defect"
-	// AgainstR2: without csi-fencepost the driver revokes the volume of a machine that
-	// lives and writes. There are never two writers, and R2 forbids it all the same.
+	// AgainstR2 is what is owed only against R2: without csi-fencepost the driver revokes the volume
+	// of a machine that lives and writes. There are never two writers, and R2 forbids it all the
+	// same.
 	AgainstR2   Verdict = "owed against R2"
 	NotRepeated Verdict = "not repeated"
 )
@@ -82,12 +83,12 @@ type Judgement struct {
 	Hidden string
 	// Holders says what was so of who had the volume then.
 	Holders string
-	// Torn: without csi-fencepost the driver took it from a machine that was writing,
+	// Torn tells that without csi-fencepost the driver took it from a machine that was writing,
 	// which R2 forbids and R1 does not.
 	Torn bool
-	// Stayed: it was kept only since the volume had never been unpublished there.
+	// Stayed tells that it was kept only since the volume had never been unpublished there.
 	Stayed bool
-	// Harmed: a machine lost its power that without csi-fencepost ran and had the volume
+	// Harmed tells that a machine lost its power that without csi-fencepost ran and had the volume
 	// sooner.
 	Harmed bool
 	// Broken is a rule that the guarded fork broke.
@@ -205,10 +206,10 @@ func (p *point) twin(t *testing.T, factory Factory, alone *Branch, i int) string
 // Obligations is a sample of the refusals of many schedules, judged.
 type Obligations struct {
 	Factory Factory
-	// Wide: of the wide world.
+	// Wide plays the wide world.
 	Wide bool
-	// Waits: in the place of refusals on the way, those at the end of a schedule of the wide
-	// world are judged that stand once everything has healed.
+	// Waits judges, in the place of refusals on the way, those at the end of a schedule of the wide
+	// world that stand once everything has healed.
 	Waits bool
 	// From is the first seed, Refusals how many are judged, within so much time.
 	From     uint64
@@ -382,7 +383,7 @@ func randomUntilEnd(t *testing.T, factory Factory, seed uint64, wide bool, watch
 // unfinished is the rule that a schedule breaks of which only the middle is wanted.
 const unfinished = "unfinished"
 
-// ours: csi-fencepost itself refused, or let the call wait until it was given up. What
+// ours tells whether csi-fencepost itself refused, or let the call wait until it was given up. What
 // the driver answered is not.
 func ours(outcome string) bool {
 	switch outcome {

@@ -27,8 +27,7 @@ type op struct {
 	write  bool // it changes something
 	effect func() (any, error)
 	answer chan reply
-	// orphan: nobody waits for the answer any more, and it may take effect all
-	// the same.
+	// orphan tells that nobody waits for the answer any more; it may take effect all the same.
 	orphan bool
 	volume string // of a driver call: these are served in the order of arrival
 	since  time.Time
@@ -115,7 +114,7 @@ func (w *World) find(process, key string) *op {
 	return nil
 }
 
-// reachable: nothing is cut between the process and where the call goes.
+// reachable tells whether nothing is cut between the process and where the call goes.
 func (o *op) reachable() bool {
 	switch {
 	case time.Since(o.since) < o.takes:
@@ -132,8 +131,8 @@ func (o *op) reachable() bool {
 	return true
 }
 
-// firstOfVolume: a driver does one thing with a volume at a time, in the order in
-// which it was asked.
+// firstOfVolume tells whether it is its turn: a driver does one thing with a volume at a time, in
+// the order in which it was asked.
 func (w *World) firstOfVolume(o *op) bool {
 	if o.to != toDriver || o.volume == "" {
 		return true

@@ -291,11 +291,11 @@ func (w *World) taintSeen(m *machine) bool {
 // wasSilent tells whether the node was silent within the time that a call takes.
 func (w *World) wasSilent(s *slot) bool { return lately(s.silent) }
 
-// lately: within the time that a call takes.
+// lately tells whether it was within the time that a call takes.
 func lately(at time.Time) bool { return !at.IsZero() && time.Since(at) <= callTimeout+orphanLife }
 
-// believed: an operator's word that the machine is off stands as the design binds
-// it, and is not true.
+// believed tells whether an operator's word that the machine is off stands as the design binds it,
+// and is not true.
 func (w *World) believed(m *machine) bool {
 	if !m.power || !w.spoken {
 		return false

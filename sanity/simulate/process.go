@@ -43,8 +43,8 @@ type Parts struct {
 	Kubelets witness.Asker
 	// Agents are the fence agents; nil: none are configured.
 	Agents agent.Levels
-	// Spares: no refused call that is repeated may be judged anew unless something was
-	// found (tier 2).
+	// Spares forbids that a refused call that is repeated is judged anew unless something was found
+	// (tier 2).
 	Spares bool
 	// Random is where tokens come from.
 	Random io.Reader
@@ -83,7 +83,7 @@ type Process struct {
 	view     *view
 	failed   error // it could not start
 
-	// next: it is of the next version.
+	// next tells that it is of the next version.
 	next                     bool
 	noAPI, noDriver, noAgent bool
 	// stalled caches, by kind; moved is closed and replaced when one goes on.
@@ -181,7 +181,7 @@ func (w *World) crash(p *Process) {
 	w.Stats.Crashes++
 }
 
-// ended: it crashed, or could not start.
+// ended tells whether it crashed, or could not start.
 func (p *Process) ended() bool { return p.dead || p.failed != nil }
 
 func (p *Process) up() bool { return p != nil && !p.dead && p.side != nil }
@@ -193,7 +193,7 @@ type reads map[string]int
 
 type readsKey struct{}
 
-// sees: its watches show it changes now.
+// sees tells whether its watches show it changes now.
 func (p *Process) sees(kind string) bool { return p.up() && !p.noAPI && !p.stalled[kind] }
 
 // leaseSeen shows a lease that changed to those who watch.

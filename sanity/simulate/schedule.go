@@ -82,7 +82,7 @@ func (w *World) follow(e Event, lenient bool) {
 	w.perform(e)
 }
 
-// possible: the event may happen now. Time may pass for as long as a script says,
+// possible tells whether the event may happen now. Time may pass for as long as a script says,
 // whenever any time may.
 func (w *World) possible(e Event) (found bool) {
 	if d, err := time.ParseDuration(e.A); e.Verb == Clock && err == nil && d > 0 {
@@ -162,12 +162,12 @@ func (w *World) wander(r *rand.Rand) {
 // out, so that rare ones come together in some schedules.
 type temper struct {
 	verbs map[string]int
-	// forgets: kubelets restart just when a volume that they use is taken off
-	// volumesAttached. By chance alone that comes about in one of thousands.
+	// forgets has kubelets restart just when a volume that they use is taken off volumesAttached. By
+	// chance alone that comes about in one of thousands.
 	forgets bool
-	// leaps: then clocks are set, before anybody asks what the kubelet says.
+	// leaps has clocks set then, before anybody asks what the kubelet says.
 	leaps bool
-	// incident: the schedule begins with a taint that is found too late (the wide world).
+	// incident has the schedule begin with a taint that is found too late (the wide world).
 	incident bool
 	events   []Event // of the last choice, and their weights
 	weights  []int
@@ -279,7 +279,7 @@ func (t *temper) weight(w *World, e Event) int {
 	return n
 }
 
-// takenWhileUsed: the controller takes a volume off that node which is mounted there.
+// takenWhileUsed tells whether the controller takes a volume off that node which is mounted there.
 func (w *World) takenWhileUsed(node string) bool {
 	s := w.slot(node)
 	for _, v := range w.volumes {
@@ -292,7 +292,7 @@ func (w *World) takenWhileUsed(node string) bool {
 
 func isWriteKey(key string) bool { return !isPrefixed(key, "get:") && !isPrefixed(key, "list:") }
 
-// matters: some volume is wanted or attached there.
+// matters tells whether some volume is wanted or attached there.
 func (w *World) matters(node string) bool {
 	s := w.slot(node)
 	for _, v := range w.volumes {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ordinary: one of the verbs of a world without faults: what the parts of Kubernetes,
-// and the attacher of the leading process, do by themselves.
+// ordinary tells whether it is one of the verbs of a world without faults: what the parts of
+// Kubernetes, and the attacher of the leading process, do by themselves.
 func ordinary(verb string) bool {
 	switch verb {
 	case Serve, Publish, Unpublish, GiveUp, Attach, Confirmed, Unlist, Detach, DetachFail, EndPod, Renew, Sync, Status, Verify, Mount, Unmnt, Register,
@@ -117,9 +117,9 @@ func (w *World) quietly(e Event) {
 	}
 }
 
-// ordinarily: the leading attacher alone calls, again after a while. A kubelet renews
-// its lease by itself as time passes, but one that has just booted does so before it is
-// Ready: it is not silent for as long as its machine was off.
+// ordinarily tells whether a world without faults does it now. The leading attacher alone calls,
+// again after a while. A kubelet renews its lease by itself as time passes, but one that has just
+// booted does so before it is Ready: it is not silent for as long as its machine was off.
 func (w *World) ordinarily(e Event) bool {
 	switch e.Verb {
 	case Publish, Unpublish:
@@ -196,7 +196,7 @@ func (w *World) isEnabled(want Event) (found bool) {
 	return found
 }
 
-// calm: every volume is where its pod is, and nothing is under way.
+// calm tells whether every volume is where its pod is, and nothing is under way.
 func (w *World) calm() bool {
 	if len(w.calls) > 0 || len(w.parked) > 0 {
 		return false

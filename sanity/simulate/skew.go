@@ -51,7 +51,7 @@ func (w *World) skewOf(clock string) *time.Duration {
 	return nil
 }
 
-// jumpEvents: every clock may be set.
+// jumpEvents emits that every clock may be set.
 func (w *World) jumpEvents(emit func(Event)) {
 	at := func(clock string) {
 		for _, by := range jumps {
@@ -87,7 +87,7 @@ func (w *World) jump(e Event) {
 	}
 }
 
-// forgot: a kubelet of the node has forgotten what a container there still uses.
+// forgot tells whether a kubelet of the node has forgotten what a container there still uses.
 func (w *World) forgot(clock string) bool {
 	s := w.slot(clock)
 	if s == nil {
@@ -113,11 +113,11 @@ func (w *World) forcedDetach() {
 	}
 }
 
-// leapt: since the VolumeAttachment was deleted, the node's clock was set forward or the
-// API server's back. Then a restart of the kubelet that the Ready condition shows can
-// look as if it had been before the deletion: where its last heartbeat is of after the
-// jump, the difference between the two clocks is not that of the restart. Who saw the
-// one come after the other knows better (turnSeen).
+// leapt tells whether, since the VolumeAttachment was deleted, the node's clock was set forward or
+// the API server's back. Then a restart of the kubelet that the Ready condition shows can look as
+// if it had been before the deletion: where its last heartbeat is of after the jump, the difference
+// between the two clocks is not that of the restart. Who saw the one come after the other knows
+// better (turnSeen).
 func (w *World) leapt(v *volume, m *machine) bool {
 	va := w.va(v, m.slot)
 	if va == nil {
@@ -136,9 +136,9 @@ func (w *World) leapt(v *volume, m *machine) bool {
 	return true
 }
 
-// turnSeen: every replica that runs, and the one that judged, watched when the kubelet changed its word, and had
-// seen the deletion by then for longer than one watch may be behind another: when it
-// was made, or when the replica's watches began.
+// turnSeen tells whether every replica that runs, and the one that judged, watched when the kubelet
+// changed its word, and had seen the deletion by then for longer than one watch may be behind
+// another: when it was made, or when the replica's watches began.
 func (w *World) turnSeen(deleted, turned time.Time) bool {
 	for _, p := range append(slices.Collect(maps.Values(w.procs)), w.server) {
 		if p == nil || p.dead && p != w.server {
@@ -155,10 +155,10 @@ func (w *World) turnSeen(deleted, turned time.Time) bool {
 	return true
 }
 
-// unheard: the node controller takes a lease for renewed when its renewTime is later
-// than the latest that it has seen (K8s node_lifecycle_controller.go,
-// tryUpdateNodeHealth). A kubelet whose clock was set back is not heard before that
-// clock is where it was, but for its statuses.
+// unheard tells whether the node controller does not hear the kubelet. It takes a lease for renewed
+// when its renewTime is later than the latest that it has seen (K8s node_lifecycle_controller.go,
+// tryUpdateNodeHealth). A kubelet whose clock was set back is not heard before that clock is where
+// it was, but for its statuses.
 func (s *slot) unheard() bool {
 	return s.connected() && s.machine.now().Before(s.renewTime) && time.Since(s.heard) >= notReadyAfter
 }

@@ -15,15 +15,15 @@ import (
 type hidden string
 
 const (
-	// runs: whether a machine that is silent has power and runs.
+	// runs is hidden of a machine that is silent: it may have power and run.
 	runs hidden = "whether a silent machine runs"
-	// mounted: whether a machine has it mounted.
+	// mounted is hidden of a machine: it may have the volume mounted.
 	mounted hidden = "whether a machine has the volume mounted"
-	// forgot: whether a kubelet has forgotten the mount.
+	// forgot is hidden of a kubelet: it may have forgotten the mount.
 	forgot hidden = "whether a kubelet has forgotten a mount"
-	// inFlight: whether a call to the driver is under way still.
+	// inFlight is hidden of a call to the driver: it may be under way still.
 	inFlight hidden = "whether an attach is under way"
-	// takes: whether the driver takes a volume from the node before, or attaches it twice.
+	// takes is hidden of the driver: it may take a volume from the node before, or attach it twice.
 	takes hidden = "whether the driver itself takes the volume from the node before"
 )
 
@@ -33,8 +33,8 @@ type exchange struct {
 	events []Event
 	// single is another driver; empty: the same.
 	single Single
-	// word: somebody said that this node's machine is off. In the twin that is not so: it
-	// is one only where the word proves nothing, as the design binds it. Empty: nobody.
+	// word is who said that this node's machine is off. In the twin that is not so: it is one only
+	// where the word proves nothing, as the design binds it. Empty: nobody.
 	word string
 	// seen is what can be told of the state, and has to be of the twin.
 	seen string
@@ -164,7 +164,7 @@ func keeps(of exchange, volume string, nodes int) (all []exchange) {
 // letGo are the lines with which a kubelet may begin to let go of a volume.
 var letGo = []string{Move, ForceDel, DeleteOther, ForceOther, Unmnt, Sync, RestartKubelet, CutNode, JoinNode, Pause, Resume, DeleteNode, Clock, Heal, Settle, TaintNode}
 
-// said: somebody's word that the machine is off stands at the end of these events.
+// said tells whether somebody's word that the machine is off stands at the end of these events.
 func said(events []Event, node string) (stands bool) {
 	tainted := false
 	for _, e := range events {
@@ -203,7 +203,7 @@ func both(a, b hidden) hidden {
 	return a + ", and " + b
 }
 
-// breaks: the twin's fork has two writers, and what came from outside until then was
+// breaks tells whether the twin's fork has two writers, while what came from outside until then was
 // the same in both, as far as anybody could tell.
 func breaks(twin, of *Branch, i int) bool {
 	at := twin.volumes[i].twice

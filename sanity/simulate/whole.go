@@ -90,9 +90,9 @@ var kindWords = map[string]string{"nodes": "node", "persistentvolumes": "pv", "v
 
 // Failover counts what failover's loop asked for, and was not refused on the way.
 type Failover struct {
-	// Fences: orders to a fence agent to take the power from a machine. Tainted:
-	// writes of a Node, which are its taint put on, changed or taken off, and its
-	// notes. Pods: those that it deleted.
+	// Fences are orders to a fence agent to take the power from a machine; Tainted, the writes of a
+	// Node, which are its taint put on, changed or taken off, and its notes; Pods, those that it
+	// deleted.
 	Fences, Tainted, Pods int
 }
 

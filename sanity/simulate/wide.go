@@ -92,12 +92,12 @@ func (t *temper) wideVerbs(s Setup, seed uint64) {
 // pods of the volume, also where the first is nowhere.
 func (v *volume) pods() []*pod { return append([]*pod{&v.pod}, v.more...) }
 
-// podOn: a pod of the volume is bound to the node.
+// podOn tells whether a pod of the volume is bound to the node.
 func (v *volume) podOn(s *slot) bool {
 	return v.pod.node == s || slices.ContainsFunc(v.more, func(p *pod) bool { return p.node == s })
 }
 
-// wants: one is, and is not terminating.
+// wants tells whether a pod of the volume is bound to the node, and is not terminating.
 func (v *volume) wants(s *slot) bool {
 	here := func(p *pod) bool { return p.node == s && !p.terminating }
 	return here(&v.pod) || slices.ContainsFunc(v.more, here)
@@ -119,7 +119,7 @@ func (v *volume) moveMore() {
 	v.more = slices.DeleteFunc(v.more, func(p *pod) bool { return p.terminating || !p.node.machine.power })
 }
 
-// mayEnd: the pod's containers have ended, and nothing of it is mounted. Where another
+// mayEnd tells whether the pod's containers have ended, and nothing of it is mounted. Where another
 // pod on its node uses the volume, that is so whenever they have ended.
 func (w *World) mayEnd(v *volume, p *pod) bool {
 	if !p.node.connected() {
@@ -246,20 +246,20 @@ func (w *World) landDetach(v *volume, id string) {
 	v.detach(w.machineOf(id), id, !w.setup.Revokes)
 }
 
-// landFirst: what was asked of the volume and that node before is over by now.
+// landFirst ends what was asked of the volume and that node before.
 func (w *World) landFirst(v *volume, id string) {
 	if slices.Contains(v.leaving, id) {
 		w.landDetach(v, id)
 	}
 }
 
-// runs: a pod of the volume has on that node what it needs.
+// runs tells whether a pod of the volume has on that node what it needs.
 func (v *volume) runs(s *slot) bool {
 	return v.wants(s) && s.connected() && v.attached[s.machine.id] && s.machine.serves(v)
 }
 
-// calmWith: one of the volume's pods runs, none is terminating, and it is being attached
-// only where one waits.
+// calmWith tells whether one of the volume's pods runs, none is terminating, and it is being
+// attached only where one waits.
 func (w *World) calmWith(v *volume) bool {
 	terminating := func(p *pod) bool { return p.terminating }
 	if v.pod.terminating || slices.ContainsFunc(v.more, terminating) || !slices.ContainsFunc(w.slots, v.runs) {
@@ -273,9 +273,8 @@ func (w *World) calmWith(v *volume) bool {
 	return true
 }
 
-// nextInLine: where a volume has several pods, the one that runs is deleted once
-// everything has come right, and the next of those that wait has to run. It tells
-// whether there was one.
+// nextInLine deletes, of a volume with several pods, the one that runs, once everything has come
+// right; the next of those that wait has to run. It tells whether there was one.
 func (w *World) nextInLine() bool {
 	if w.Violation != "" {
 		return false
@@ -400,7 +399,7 @@ func (w *World) hidden(v *volume, who []*machine) string {
 	return cmp.Or(strings.Join(facts, ", "), "nobody holds it")
 }
 
-// held: the ledger names the machine's node ID.
+// held tells whether the ledger names the machine's node ID.
 func (w *World) held(v *volume, m *machine) bool {
 	for _, e := range w.ledger(v) {
 		if e.NodeID == m.id {
@@ -493,8 +492,8 @@ func (w *World) judgeWide(v *volume) {
 	}
 }
 
-// allowed: nobody promised either of the two that it writes alone, or a hostile machine
-// is one of them, which writes to any disk that it has access to, whatever it says.
+// allowed tells whether nobody promised either of the two that it writes alone, or a hostile
+// machine is one of them, which writes to any disk that it has access to, whatever it says.
 func (w *World) allowed(v *volume, m, other *machine) bool {
 	return other != nil && (v.shared[m.id] && v.shared[other.id] || m.hostile || other.hostile)
 }

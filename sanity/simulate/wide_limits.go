@@ -22,14 +22,14 @@ import (
 type forgotten string
 
 const (
-	// byRestore: etcd was restored to before the publish.
+	// byRestore is of a holder that etcd forgot: it was restored to before the publish.
 	byRestore forgotten = "etcd was restored to before the publish"
-	// byStrip: it was published while nobody guarded, and its VolumeAttachment went
-	// while nobody did.
+	// byStrip is of a holder that was published while nobody guarded, and whose VolumeAttachment
+	// went while nobody did.
 	byStrip forgotten = "its VolumeAttachment went while nobody guarded"
 )
 
-// guards: the sidecars of this world judge what they are asked.
+// guards tells whether the sidecars of this world judge what they are asked.
 func (w *World) guards() bool { return w.mode == "" || w.mode == enforces }
 
 // forgetPublished notes what was published since etcd was saved, as it is restored.
@@ -60,7 +60,7 @@ func (w *World) noteForgotten(v *volume) {
 	}
 }
 
-// reaches: a machine with that node ID has access to the volume.
+// reaches tells whether a machine with that node ID has access to the volume.
 func (w *World) reaches(v *volume, id string) bool {
 	return v.attached[id] || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.id == id && v.access(m) })
 }
@@ -69,7 +69,7 @@ func (w *World) ledgerNames(v *volume, id string) bool {
 	return slices.ContainsFunc(w.ledger(v), func(e ledger.Entry) bool { return e.NodeID == id && e.State != fence.TakenOver })
 }
 
-// attachmentNames: a VolumeAttachment notes that node ID.
+// attachmentNames tells whether a VolumeAttachment notes that node ID.
 func (w *World) attachmentNames(v *volume, id string) bool {
 	return slices.ContainsFunc(w.slots, func(s *slot) bool {
 		va := w.vaOf(v, s)
@@ -77,8 +77,8 @@ func (w *World) attachmentNames(v *volume, id string) bool {
 	})
 }
 
-// forgottenHolder: the machine is at one of the two limits, beside another that has the
-// volume too, if not nil. It is counted, and the mount excused.
+// forgottenHolder tells whether the machine is at one of the two limits, beside another that has
+// the volume too, if not nil. It is counted, and the mount excused.
 func (w *World) forgottenHolder(v *volume, m, beside *machine) bool {
 	if m == nil {
 		return false

@@ -13,7 +13,7 @@ import (
 // where one volume is has to list them all. That takes slowList where there are many, and
 // nothing but time: it is no fault that ends when the others do.
 
-// unlisted: for which volumes the driver's list fails.
+// unlisted says for which volumes the driver's list fails.
 type unlisted string
 
 const (

@@ -40,7 +40,7 @@ func (m *machine) installation(s Setup) string {
 	return m.install
 }
 
-// shared: another Node reports that Node's system UUID.
+// shared tells whether another Node reports that Node's system UUID.
 func (w *World) shared(n *corev1.Node) bool {
 	return slices.ContainsFunc(w.slots, func(s *slot) bool {
 		other := w.peekNode(s.name)
@@ -138,7 +138,7 @@ func (w *World) pretend(m *machine, n *corev1.Node) {
 	}
 }
 
-// hostileStatusNeeded: it wrote what it wants to, once.
+// hostileStatusNeeded tells whether the kubelet has yet to write what it wants to, once.
 func (w *World) hostileStatusNeeded(s *slot, n *corev1.Node) bool {
 	k := &s.machine.kubelet
 	if readyStatus(n) != corev1.ConditionTrue {

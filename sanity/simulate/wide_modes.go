@@ -29,12 +29,12 @@ const (
 	enforces = "enforce"
 	observes = "observe"
 	bypasses = "bypass"
-	// besides: the attacher of another pod leads, which has no sidecar. Ours go on, and
+	// besides means that the attacher of another pod leads, which has no sidecar. Ours go on, and
 	// are asked nothing until theirs lead again.
 	besides = "beside"
 )
 
-// unguards: nobody guards the calls that are made now.
+// unguards tells whether nobody guards the calls that are made now.
 func (w *World) unguards() bool {
 	return w.mode == observes || w.mode == bypasses || w.mode == besides
 }
@@ -138,7 +138,7 @@ func (v *volume) notePublished(id string, step int, unguarded bool) {
 	v.published[id] = publication{step: step, unguarded: unguarded}
 }
 
-// unguardedPair: nobody guarded the later of the two publishes.
+// unguardedPair tells whether nobody guarded the later of the two publishes.
 func (w *World) unguardedPair(v *volume, m, other *machine) bool {
 	later := v.published[m.id]
 	if p := v.published[other.id]; p.step > later.step {
@@ -151,7 +151,7 @@ func (w *World) unguardedPair(v *volume, m, other *machine) bool {
 	return true
 }
 
-// unguardedCall: nobody guards the call that takes the volume from the machine.
+// unguardedCall tells whether nobody guards the call that takes the volume from the machine.
 func (w *World) unguardedCall(v *volume, m *machine) bool {
 	if w.serving[unguarded] == 0 {
 		return false

@@ -66,8 +66,8 @@ func (w *World) secondVolume(v *volume, name string, many bool) {
 	w.objects.Volumes.Put(pv)
 }
 
-// dropSecond: what a later version wrote into the ledger there goes with it. The ledger of
-// before may still stand on the first one.
+// dropSecond deletes the second PersistentVolume, and what a later version wrote into the ledger
+// there goes with it. The ledger of before may still stand on the first one.
 func (w *World) dropSecond(v *volume) {
 	second := w.second(v)
 	if l, err := ledger.Parse(second.Annotations[ledger.Annotation]); err == nil {
@@ -86,7 +86,7 @@ func (w *World) claimed(v *volume, s *slot) string {
 	return v.name
 }
 
-// saysMany: the PersistentVolume does.
+// saysMany tells whether the PersistentVolume says that many may write.
 func (w *World) saysMany(name string) bool {
 	pv := w.peekVolume(name)
 	return pv != nil && slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)

@@ -15,7 +15,8 @@ import (
 // oldTaints are how long ago they were put on, and so while the node was still heard.
 var oldTaints = [...]string{"72h", "20s"}
 
-// oldTaintEvents: where nobody looks, and the node is heard.
+// oldTaintEvents emits the old taints that a Node may have where nobody looks, and the node is
+// heard.
 func (w *World) oldTaintEvents(s *slot, n *corev1.Node, emit func(Event)) {
 	if n == nil || tainted(n) || w.peekLease(s.lease) == nil || !s.connected() || s.renewedBoot != s.machine.boot() || w.binds() {
 		return
@@ -32,7 +33,7 @@ func (w *World) oldTaintEvents(s *slot, n *corev1.Node, emit func(Event)) {
 	}
 }
 
-// binds: some replica runs that writes down what it sees of a Node.
+// binds tells whether some replica runs that writes down what it sees of a Node.
 func (w *World) binds() bool {
 	if w.mode == observes || w.mode == bypasses {
 		return false
@@ -76,7 +77,7 @@ func (w *World) oldIncident() {
 	}
 }
 
-// noteOutlived: the node's machine renews its lease under a taint. Where the API server's
+// noteOutlived notes that the node's machine renews its lease under a taint. Where the API server's
 // clock was set back in between, its stamps say otherwise, which is a limit.
 func (w *World) noteOutlived(s *slot, n *corev1.Node) {
 	if tainted(n) && !w.serverFell.After(s.taintedAt) {

@@ -57,8 +57,8 @@ func (p *Process) inItsVersion(pv string, data []byte) []byte {
 	return out
 }
 
-// judgeFormat: what the next version wrote into an entry is there for as long as the entry,
-// on whichever PersistentVolume of the disk: the next read merges what they say.
+// judgeFormat holds that what the next version wrote into an entry is there for as long as the
+// entry, on whichever PersistentVolume of the disk: the next read merges what they say.
 func (w *World) judgeFormat(pv *corev1.PersistentVolume) {
 	v := w.volume(handleOf(pv.Name))
 	if v == nil {

@@ -31,7 +31,7 @@ func (w *World) wideEvents(emit func(Event)) {
 	w.modeEvents(emit)
 }
 
-// releaseEvents: an honest operator releases where the volume is not in use.
+// releaseEvents emits what an honest operator releases: where the volume is not in use.
 func (w *World) releaseEvents(v *volume, emit func(Event)) {
 	for _, s := range w.slots {
 		if slices.ContainsFunc(w.ledger(v), func(e ledger.Entry) bool { return w.mayRelease(v, s, &e) }) {
@@ -54,7 +54,7 @@ func (w *World) releaseFrom(v *volume, s *slot) {
 	}
 }
 
-// withdrawEvents: there is a word to take back.
+// withdrawEvents emits that there is a word to take back.
 func (w *World) withdrawEvents(s *slot, emit func(Event)) {
 	if r := w.record(s); r != nil && len(r.Confirmations)+len(r.Releases) > 0 {
 		emit(Event{Verb: Withdraw, A: s.name})
@@ -66,7 +66,7 @@ func (w *World) withdraw(s *slot) {
 	w.changeRecord(s.name, func(r *record.Record) { r.Confirmations, r.Releases = nil, nil })
 }
 
-// believedReleased: a person's release of the volume from that machine stands as the
+// believedReleased tells whether a person's release of the volume from that machine stands as the
 // design binds it, and is not true.
 func (w *World) believedReleased(v *volume, m *machine) bool {
 	if !w.setup.Wide || !m.power || !w.spoken {
@@ -100,7 +100,7 @@ func (w *World) believedReleased(v *volume, m *machine) bool {
 	return false
 }
 
-// noteBelieved: a call may go by a release that is taken back meanwhile.
+// noteBelieved notes the releases that a call may go by although they are taken back meanwhile.
 func (w *World) noteBelieved(v *volume) {
 	for _, m := range w.machines {
 		if !w.believedReleased(v, m) {

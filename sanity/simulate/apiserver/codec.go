@@ -165,7 +165,7 @@ func (c *call) decodeDeleteOptions() error {
 	return nil
 }
 
-// dropKind: stored objects carry neither kind nor apiVersion.
+// dropKind leaves out kind and apiVersion, which stored objects do not carry.
 func dropKind(o Object) { o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) }
 
 // respond makes an HTTP answer.

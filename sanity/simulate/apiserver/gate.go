@@ -74,8 +74,8 @@ type Request struct {
 	// hexadecimal digits that are equal where those are. Time limits of a watch,
 	// which a client draws at random, are left out.
 	Digest string
-	// Stale: the client accepts a state that is not the newest, but none before
-	// the version Floor (Fate.At).
+	// Stale tells that the client accepts a state that is not the newest, but none before the
+	// version Floor (Fate.At).
 	Stale bool
 	Floor uint64
 }
@@ -132,16 +132,15 @@ func (e Event) String() string {
 type How int
 
 const (
-	// Serve: as the API server does. A client that has given up before is not
-	// served.
+	// Serve does as the API server does. A client that has given up before is not served.
 	Serve How = iota
-	// Fail: nothing happens, and the client gets Fate.Err.
+	// Fail has nothing happen, and the client gets Fate.Err.
 	Fail
-	// Lose: it is served, also when the client has given up, and the client gets
-	// Fate.Err instead of the answer.
+	// Lose has it served, also when the client has given up, and the client gets Fate.Err instead of
+	// the answer.
 	Lose
-	// Repeat: it is served twice, as when something between client and server
-	// sends it again, and the client gets the second answer. Not for a watch.
+	// Repeat has it served twice, as when something between client and server sends it again, and
+	// the client gets the second answer. It is not for a watch.
 	Repeat
 )
 
@@ -169,14 +168,14 @@ type Passage struct {
 
 // What a client's connection may answer.
 var (
-	// Refused: nothing listens.
+	// Refused is what a client gets where nothing listens.
 	Refused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	// Reset: the connection broke. client-go asks again by itself when it
+	// Reset is what a client gets whose connection broke. client-go asks again by itself when it
 	// reads.
 	Reset error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
-	// Timeout: the answer did not come in time.
+	// Timeout is what a client gets whose answer did not come in time.
 	Timeout error = timeout{}
-	// ErrBroken: the answer ended in the middle.
+	// ErrBroken is what a client gets whose answer ended in the middle.
 	ErrBroken = errors.New("http2: client connection lost")
 )
 

@@ -124,7 +124,7 @@ func (s *Server) updateLocked(u updating) (out *stored, created bool, err error)
 	return s.putLocked(k, o), false, nil
 }
 
-// createByUpdateLocked: a Lease and an Event may be created by PUT.
+// createByUpdateLocked creates by PUT, as a Lease and an Event may be.
 func (s *Server) createByUpdateLocked(u updating) (*stored, bool, error) {
 	if !u.kind.createOnUpdate || u.subresource != "" || u.change == nil {
 		return nil, false, apierrors.NewNotFound(u.kind.resource(), u.name)
