@@ -62,7 +62,8 @@ func (a *Array) CutOff(nodeID string) bool {
 	return a.cutOffLocked(nodeID)
 }
 
-// cutOffLocked: a machine that has one address left goes on through it.
+// cutOffLocked tells whether all the machine's addresses are fenced: with one left it goes on
+// through that.
 func (a *Array) cutOffLocked(nodeID string) bool {
 	m := a.machines[nodeID]
 	if m == nil || len(m.addresses) == 0 || len(a.fences) == 0 || a.switches.FenceOnlyListed {

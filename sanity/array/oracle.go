@@ -10,15 +10,14 @@ import (
 type ViolationKind int
 
 const (
-	// DoubleWrite: the accepted writes of two nodes interleave. A node wrote,
-	// another node wrote, and the first one wrote again through the same mount.
+	// DoubleWrite means that the accepted writes of two nodes interleave. A node wrote, another node
+	// wrote, and the first one wrote again through the same mount.
 	DoubleWrite ViolationKind = iota + 1
-	// CouldDoubleWrite: two machines with power could both write at one moment.
-	// Both have access and the volume staged or published, one of them at
-	// least published.
+	// CouldDoubleWrite means that two machines with power could both write at one moment. Both have
+	// access and the volume staged or published, one of them at least published.
 	CouldDoubleWrite
-	// TakenInUse: a CSI call detached the volume from a machine with power on
-	// which it was staged or published.
+	// TakenInUse means that a CSI call detached the volume from a machine with power on which it was
+	// staged or published.
 	TakenInUse
 )
 

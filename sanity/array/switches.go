@@ -47,8 +47,8 @@ type Switches struct {
 	// FenceClientIsUs answers GetFenceClients as Ceph-CSI does: with the address
 	// of the driver's own process, under the ID of the storage cluster.
 	FenceClientIsUs bool
-	// FenceUnlisted: what is fenced is not listed. FenceOnlyListed: what is
-	// fenced is listed, and writes on.
+	// FenceUnlisted leaves what is fenced out of the list; FenceOnlyListed lists what is fenced,
+	// which writes on.
 	FenceUnlisted, FenceOnlyListed bool
 }
 

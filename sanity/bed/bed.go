@@ -44,8 +44,8 @@ type Bed struct {
 	Clocks  Clocks
 	// Fencepost and Attacher are the paths of the binaries.
 	Fencepost, Attacher string
-	// Bare: there are no controllers; a test plays them. Namespaces get their
-	// default service account from the stage, claims stay unbound.
+	// Bare leaves out the controllers; a test plays them. Namespaces get their default service
+	// account from the stage, claims stay unbound.
 	Bare bool
 
 	image image        // of virtual machines

@@ -84,7 +84,7 @@ type realDisks struct {
 	folder string
 	busy   sync.Map // a lock for each volume, and for each machine with one
 
-	// gives: StageOptions.GivesDeviceBack.
+	// gives is StageOptions.GivesDeviceBack.
 	gives bool
 
 	mu     sync.Mutex

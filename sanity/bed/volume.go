@@ -44,7 +44,7 @@ type VolumeOptions struct {
 	// Secret names the Secret of the stage's namespace that publish and
 	// unpublish carry.
 	Secret string
-	// Provisioned: the claim comes first, and the PersistentVolume is as external-provisioner
+	// Provisioned has the claim come first, and the PersistentVolume be as external-provisioner
 	// makes one for it.
 	Provisioned bool
 }

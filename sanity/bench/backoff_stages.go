@@ -48,7 +48,7 @@ func (c *waitCase) end() {
 	}
 }
 
-// fresh: no node had its volumes before.
+// fresh tells whether no node had its volumes before.
 func (c *waitCase) fresh() bool { return c.lanes[0].holder == "" }
 
 // waitLane are the volumes of one case on one side.
@@ -133,7 +133,7 @@ func mute(manifests string) string {
 	return strings.ReplaceAll(strings.Replace(manifests, rule, "", 1), "csi-fencepost-enforce", "csi-fencepost-muted")
 }
 
-// machinesAtWork: the BMCs know bmc, ended and outlet alone, whose state is told by
+// machinesAtWork have power. The BMCs know bmc, ended and outlet alone, whose state is told by
 // nothing else.
 var machinesAtWork = []string{"confirmed", "tainted", "returned", "rebooted", "target"}
 
@@ -251,7 +251,7 @@ func (s *waitStages) cases() []*waitCase {
 	return append(s.silentCases(), append(s.failingCases(), s.driverCases()...)...)
 }
 
-// silentCases: the holder is silent, and nothing proves it off.
+// silentCases are those whose holder is silent, and nothing proves it off.
 func (s *waitStages) silentCases() []*waitCase {
 	const silent = "HolderStale: the node is silent"
 	held := func(c *waitCase, holder string) *waitCase { return pair(c, holder, s.guarded, s.muted) }
@@ -284,7 +284,7 @@ func (s *waitStages) silentCases() []*waitCase {
 	return all
 }
 
-// failingCases: the holder is proven off, and something else is in the way.
+// failingCases are those whose holder is proven off, while something else is in the way.
 func (s *waitStages) failingCases() []*waitCase {
 	var faults []*array.Injection
 	unpublish := pair(&waitCase{key: "unpublish", reason: "UnpublishFailed: the driver cannot unpublish the old node", ends: "it can", wakes: "a retry after 1 s, doubling to 10 s"}, "confirmed", s.guarded, s.muted)
@@ -306,7 +306,7 @@ func clearAll(faults []*array.Injection) {
 	}
 }
 
-// driverCases: nobody else holds the volume, and the driver or the API server
+// driverCases are those in which nobody else holds the volume, and the driver or the API server
 // does not do what is asked of it.
 func (s *waitStages) driverCases() []*waitCase {
 	var bindings []*rbacv1.ClusterRoleBinding

@@ -37,7 +37,7 @@ func kindKeys() (keys []string) {
 type failoverKind struct {
 	key, name           string
 	attacher, fencepost []string // flags
-	// compared: with Kubernetes alone.
+	// compared plays it with Kubernetes alone, too.
 	compared       bool
 	runs           int // 0: as many as asked for
 	guarded, alone []failoverSample

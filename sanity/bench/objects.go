@@ -23,7 +23,7 @@ import (
 type cluster struct {
 	driver         string
 	nodes, volumes int
-	// paged: the API server does not stream lists, as before Kubernetes 1.32.
+	// paged has the API server not stream lists, as before Kubernetes 1.32.
 	paged bool
 }
 

@@ -13,7 +13,7 @@ const (
 	// settleFor is how long nothing happens before memory is looked at, churnFor
 	// how long leases and Nodes are renewed: each at least once.
 	settleFor, churnFor = 30 * time.Second, statusEvery + 30*time.Second
-	// readyTimeout: the machine is busy with others.
+	// readyTimeout is long, since the machine is busy with others.
 	readyTimeout = 15 * time.Minute
 )
 

@@ -37,15 +37,15 @@ type stormKind struct {
 	// takes is how long each ControllerPublishVolume and ControllerUnpublishVolume
 	// takes the driver.
 	takes time.Duration
-	// stuck: one volume's unpublish hangs until all others have moved.
+	// stuck has one volume's unpublish hang until all others have moved.
 	stuck bool
-	// part: one of so many parts of -storm-volumes, on as many machines; 0: all of
-	// them. What it takes less is not the machine's doing that measures.
+	// part plays one of so many parts of -storm-volumes, on as many machines; 0: all of them. What
+	// it takes less is not the machine's doing that measures.
 	part int
-	// waiting: nothing is proven until Kubernetes, told by its operator, has asked
-	// for every volume and waited.
+	// waiting has nothing proven until Kubernetes, told by its operator, has asked for every volume
+	// and waited.
 	waiting bool
-	// compared: with Kubernetes alone.
+	// compared plays it with Kubernetes alone, too.
 	compared       bool
 	guarded, alone *stormSample
 }

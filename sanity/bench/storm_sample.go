@@ -14,8 +14,8 @@ import (
 type stormSample struct {
 	// proofs of the nodes, since the power's end; alone: the operator's taints.
 	proofs []float64
-	// moved: when each volume was published elsewhere, since its own node's proof;
-	// total the same since the power's end, running when its pod ran.
+	// moved is when each volume was published elsewhere, since its own node's proof; total, the same
+	// since the power's end; running, when its pod ran.
 	moved, total, running []float64
 	// calls of the driver: how many, at once at most, and their time together.
 	calls, atOnce int

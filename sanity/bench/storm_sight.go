@@ -183,7 +183,7 @@ func (w *stormSight) nodeChanged(o any) {
 	}
 }
 
-// recordChanged: the proof is the power fence in the node's record.
+// recordChanged takes note of the proof, which is the power fence in the node's record.
 func (w *stormSight) recordChanged(o any) {
 	l, ok := o.(*coordinationv1.Lease)
 	if !ok || !bed.ReadOff(l) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoProgram: what the tests need is not installed.
+// errNoProgram is returned where what the tests need is not installed.
 var errNoProgram = errors.New("run make deps")
 
 // process is a program in a process group of its own.

@@ -317,8 +317,8 @@ func (m *realMachine) kubeletCommand() (ProcessOptions, error) {
 	return m.enter(ProcessOptions{Name: n.name + "-kubelet", Path: n.cluster.options.Binaries.Kubernetes, Args: args, LogFile: filepath.Join(n.root, "kubelet.log")})
 }
 
-// kubeletConfig: cgroups are shared with the machine that all this runs on, and nothing
-// is evicted for its disk's sake.
+// kubeletConfig is of kubelets on one machine: cgroups are shared with all that runs there, and
+// nothing is evicted for its disk's sake.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://%s

@@ -9,7 +9,7 @@ import (
 const (
 	// listRounds are how often the listing is measured.
 	listRounds = 3
-	// soon: what takes longer is said, for a takeover waits for it.
+	// soon is what a list may take; what takes longer is said, for a takeover waits for it.
 	soon = 10 * time.Second
 )
 

@@ -204,9 +204,8 @@ const (
 	// maxAbandoned bounds the rounds of askAbandoned, each of which watches for
 	// what must not happen.
 	maxAbandoned = 3
-	// minAbandoned: a publish that is quicker than that is not abandoned. Its
-	// unpublish could overtake it on the way to the driver, and nobody gives up
-	// on such a one.
+	// minAbandoned is what a publish takes at least that is abandoned. The unpublish of a quicker
+	// one could overtake it on the way to the driver, and nobody gives up on such a one.
 	minAbandoned = 10 * time.Millisecond
 )
 

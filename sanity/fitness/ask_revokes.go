@@ -10,7 +10,7 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/sanity/fitness/writer"
 )
 
-// firstWrites: so many writes have to succeed before the volume is taken away.
+// firstWrites is how many writes have to succeed before the volume is taken away.
 const firstWrites = 10
 
 func askRevokes(ctx context.Context, r *rig) (found, error) {

@@ -23,7 +23,7 @@ func askOffers(_ context.Context, r *rig) (found, error) {
 	return yes("it has the capability PUBLISH_UNPUBLISH_VOLUME"), nil
 }
 
-// idempotent: what an unpublish of what is not published may answer.
+// idempotent tells whether an unpublish of what is not published may answer so.
 func idempotent(err error) bool {
 	return err == nil || status.Code(err) == codes.NotFound
 }

@@ -115,7 +115,7 @@ func rank(sorted []time.Duration, percent int) float64 {
 	return sorted[max(at, 0)].Seconds()
 }
 
-// transient: what external-attacher's next try may find gone.
+// transient tells whether external-attacher's next try may find it gone.
 func transient(err error) bool {
 	switch status.Code(err) {
 	case codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
@@ -124,7 +124,7 @@ func transient(err error) bool {
 	return false
 }
 
-// ours: what the suite was told is wrong, and not the driver.
+// ours tells whether what the suite was told is wrong, and not the driver.
 func ours(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied, codes.OutOfRange:

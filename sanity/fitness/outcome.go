@@ -17,17 +17,17 @@ const (
 type Effect string
 
 const (
-	// Fine: nothing.
+	// Fine means that there is nothing to say.
 	Fine Effect = "fine"
-	// Remark: a takeover works; a person should know all the same.
+	// Remark means that a takeover works; a person should know all the same.
 	Remark Effect = "remark"
-	// Setting: a takeover is safe with what Outcome.Needs names.
+	// Setting means that a takeover is safe with what Outcome.Needs names.
 	Setting Effect = "setting"
-	// Unfit: a takeover would be unsafe, or would wait for ever.
+	// Unfit means that a takeover would be unsafe, or would wait for ever.
 	Unfit Effect = "unfit"
-	// Open: it is not known, and the safe answer is assumed.
+	// Open means that it is not known, and that the safe answer is assumed.
 	Open Effect = "open"
-	// Missing: it is not known, and without it there is no verdict.
+	// Missing means that it is not known, and that without it there is no verdict.
 	Missing Effect = "missing"
 )
 
@@ -35,13 +35,11 @@ const (
 type Need string
 
 const (
-	// Guard: nothing but csi-fencepost, in mode Enforce, keeps a second node
-	// out.
+	// Guard means that nothing but csi-fencepost, in mode Enforce, keeps a second node out.
 	Guard Need = "guard"
-	// Time: external-attacher has to wait longer for an answer.
+	// Time means that external-attacher has to wait longer for an answer.
 	Time Need = "time"
-	// TaintFirst: the out-of-service taint has to be on the node before the
-	// unpublish.
+	// TaintFirst means that the out-of-service taint has to be on the node before the unpublish.
 	TaintFirst Need = "taintFirst"
 )
 

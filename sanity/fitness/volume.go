@@ -130,7 +130,7 @@ func (r *rig) put(ctx context.Context, node string) (publishContext map[string]s
 	return publishContext, nil
 }
 
-// always: external-attacher tries again at any error.
+// always is of a call that external-attacher tries again at any error.
 func always(error) bool { return true }
 
 // take unpublishes the volume from a node, for a question to begin with.

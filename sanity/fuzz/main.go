@@ -88,7 +88,7 @@ func fuzzAll(ctx context.Context, targets []target, each time.Duration, r *resul
 // tried is what one target has tried.
 type tried struct{ inputs, seconds float64 }
 
-// few: less than one a second, of which nothing can be said.
+// few tells whether it was less than one a second, of which nothing can be said.
 func (t tried) few() bool { return t.inputs == 0 || t.inputs < t.seconds }
 
 var progress = regexp.MustCompile(`fuzz: elapsed: (\S+), execs: (\d+)`)

@@ -97,12 +97,12 @@ func distances(all map[string]*pkg, root string, files []string) map[string]int 
 	return far
 }
 
-// nearest: one of these packages is just so far away.
+// nearest tells whether one of these packages is just so far away.
 func nearest(made map[string]int, imports []string, step int) bool {
 	return slices.ContainsFunc(imports, func(name string) bool { d, ok := made[name]; return ok && d == step })
 }
 
-// holds: the file is of the package: in its folder, or in one below that is no
+// holds tells whether the file is of the package: in its folder, or in one below that is no
 // package, such as testdata.
 func holds(p *pkg, all map[string]*pkg, file string) bool {
 	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {

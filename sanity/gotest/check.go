@@ -126,7 +126,7 @@ func choose(all map[string]*pkg, far map[string]int) (now, left []string) {
 	return now, left
 }
 
-// slow: its tests are made of a rig.
+// slow tells whether its tests are made of a rig.
 func slow(all map[string]*pkg, name string) bool {
 	if slices.Contains(despite, short(name)) {
 		return false

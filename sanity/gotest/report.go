@@ -121,7 +121,7 @@ func (r *report) take(text string) {
 	}
 }
 
-// itsTurn: the test waited so long for others, and did nothing.
+// itsTurn finds that the test waited so long for others, and did nothing.
 var itsTurn = regexp.MustCompile(`its turn came after ([0-9.]+)s`)
 
 func (s *suite) take(e event) {
@@ -180,7 +180,7 @@ func (s *suite) unfinished() (names []string) {
 	return names
 }
 
-// told: go test prints it of a package that fails.
+// told tells whether go test prints the line of a package that fails.
 func (s *suite) told(l line) bool {
 	for _, prefix := range []string{"=== RUN ", "=== PAUSE ", "=== CONT ", "=== NAME "} {
 		if strings.HasPrefix(l.text, prefix) {
@@ -191,7 +191,7 @@ func (s *suite) told(l line) bool {
 	return l.test == "" || became != "pass" && became != "skip"
 }
 
-// isVerdict: the line says what became of a package.
+// isVerdict tells whether the line says what became of a package.
 func isVerdict(text string) bool {
 	return strings.HasPrefix(text, "ok  \t") || strings.HasPrefix(text, "?   \t") || strings.HasPrefix(text, "FAIL\t")
 }

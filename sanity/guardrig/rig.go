@@ -49,7 +49,7 @@ type Rig struct {
 	caller  *proxy.Caller
 
 	Lives map[string]fence.Liveness // by node; Alive if it is missing
-	// Unsynced: the kubelets' Ready conditions were not watched for long enough yet.
+	// Unsynced tells that the kubelets' Ready conditions were not watched for long enough yet.
 	Unsynced atomic.Bool
 	// ForcedFor is for how long every volume was seen to be taken from its node by force; 0: none was.
 	ForcedFor time.Duration
@@ -57,8 +57,8 @@ type Rig struct {
 	Unseen string
 	// Unattached is a node of whose VolumeAttachment the index does not know yet.
 	Unattached string
-	// Booted: the nodes have booted since their VolumeAttachments were being deleted.
-	// BootUnsure: and nobody knows that the boot before had lasted until then.
+	// Booted tells that the nodes have booted since their VolumeAttachments were being deleted;
+	// BootUnsure, that nobody knows that the boot before had lasted until then.
 	Booted, BootUnsure atomic.Bool
 	// Watched is the version that the watch has of the lease of a stale node.
 	Watched string

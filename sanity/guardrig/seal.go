@@ -20,7 +20,7 @@ type Etcd struct {
 	Revision uint64
 	// Lease of the seal; nil: there is none.
 	Lease *coordinationv1.Lease
-	// Away: no request is answered.
+	// Away tells that no request is answered.
 	Away bool
 }
 

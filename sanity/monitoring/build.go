@@ -40,7 +40,7 @@ func Tool(t testing.TB, name string) string {
 	return path
 }
 
-// upToDate: the file is there, and younger than all others.
+// upToDate tells whether the file is there, and younger than all others.
 func upToDate(path string, others ...string) bool {
 	built, err := os.Stat(path)
 	if err != nil {

@@ -22,7 +22,7 @@ type kept struct {
 	Fates map[fate]int
 	// Survivors are those that no test noticed.
 	Survivors []outcome
-	// Reused: it was not run now.
+	// Reused tells that it was not run now.
 	Reused bool `json:"-"`
 
 	// tried is each of them; an earlier run's are not kept.

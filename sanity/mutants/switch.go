@@ -81,7 +81,7 @@ func (s *source) loopOf(branch *ast.BranchStmt) (loop ast.Node) {
 	return loop
 }
 
-// hasNoEnd: with a break in it, what follows has to return.
+// hasNoEnd tells whether what follows has to return, once there is a break in the loop.
 func hasNoEnd(loop ast.Node) bool {
 	f, ok := loop.(*ast.ForStmt)
 	return ok && f.Cond == nil

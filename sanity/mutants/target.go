@@ -4,10 +4,10 @@ package main
 type target struct {
 	// Folder of the package.
 	Folder string
-	// Guards: its guards are taken out as well.
+	// Guards tells that its guards are taken out as well.
 	Guards bool
-	// Unsorted: nobody has gone through its survivors yet. It is mutated only if
-	// asked for by name.
+	// Unsorted tells that nobody has gone through its survivors yet. It is mutated only if asked for
+	// by name.
 	Unsorted bool
 	// Tests are the packages whose tests have to notice.
 	Tests []test

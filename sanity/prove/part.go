@@ -113,7 +113,7 @@ type outcome struct {
 	part part
 	// result is nil where there is none.
 	result *result.Result
-	// reused: from an earlier run. quick: it was run smaller than it can be.
+	// reused tells that it is from an earlier run; quick, that it was run smaller than it can be.
 	reused, quick bool
 	// err is why the part failed, or why it has no result.
 	err error

@@ -16,7 +16,7 @@ type promise struct {
 	// mutants are packages, fuzz is "folder function", guards are those of
 	// sanity/mutants/guards.
 	mutants, fuzz, guards []string
-	// besides: what else attacks it.
+	// besides is what else attacks it.
 	besides string
 }
 

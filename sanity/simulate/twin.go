@@ -33,8 +33,8 @@ type exchange struct {
 	events []Event
 	// single is another driver; empty: the same.
 	single Single
-	// word is who said that this node's machine is off. In the twin that is not so: it is one only
-	// where the word proves nothing, as the design binds it. Empty: nobody.
+	// word is the node of which somebody said that its machine is off. In the twin that is not so:
+	// it is one only where the word proves nothing, as the design binds it. Empty: nobody said so.
 	word string
 	// seen is what can be told of the state, and has to be of the twin.
 	seen string

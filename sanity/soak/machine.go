@@ -136,7 +136,7 @@ func (m *machine) boot(ctx context.Context) error {
 	return errors.Join(m.ready(ctx), m.renew(ctx))
 }
 
-// tainted: the out-of-service taint is on.
+// tainted tells whether the out-of-service taint is on.
 func (m *machine) tainted(ctx context.Context) (bool, error) {
 	n, err := m.client.CoreV1().Nodes().Get(ctx, m.name, metav1.GetOptions{})
 	if err != nil {

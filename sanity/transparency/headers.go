@@ -67,7 +67,7 @@ var headerExceptions = map[string]struct {
 	"caller: t-bin":                {"the same bytes, base64 without padding", sameBytes},
 }
 
-// sameTimeout: the proxied timeout is the direct one, less at most a second.
+// sameTimeout tells whether the proxied timeout is the direct one, less at most a second.
 func sameTimeout(direct, proxied string) bool {
 	a, b := timeout(direct), timeout(proxied)
 	return b > 0 && b <= a && a-b < time.Second

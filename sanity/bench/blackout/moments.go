@@ -15,9 +15,9 @@ type Moments struct {
 	PowerOff time.Time
 	// LastLease is the last change of the old node's lease.
 	LastLease time.Time
-	// NotReady: Kubernetes has noticed.
+	// NotReady is when Kubernetes has noticed.
 	NotReady time.Time
-	// Proven: the node's record has a power fence that counts, the BMC's reading.
+	// Proven is when the node's record has a power fence that counts, the BMC's reading.
 	Proven time.Time
 	// Tainted as out of service, by whomever.
 	Tainted time.Time

@@ -149,7 +149,7 @@ func (w *sight) leaseChanged(o any) {
 	}
 }
 
-// recordChanged: the proof is the fence in the node's record.
+// recordChanged takes note of the proof, which is the fence in the node's record.
 func (w *sight) recordChanged(o any) {
 	l, ok := o.(*coordinationv1.Lease)
 	if !ok || !bed.ReadOff(l) {

@@ -17,7 +17,7 @@ const (
 	every = 10 * time.Millisecond
 	// tellEvery bounds how often progress is told.
 	tellEvery = 100 * time.Millisecond
-	// pendingAfter: a write without an answer for so long is told.
+	// pendingAfter is after how long a write without an answer is told.
 	pendingAfter = time.Second
 )
 

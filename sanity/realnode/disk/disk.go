@@ -96,7 +96,7 @@ func cutDevice(fd int) error {
 	}
 	info.Sizelimit = 4096
 	for range 50 {
-		// EAGAIN: something was dirtied while it emptied the buffers.
+		// The answer EAGAIN says that something was dirtied while it emptied the buffers.
 		if err = unix.IoctlLoopSetStatus64(int(device.Fd()), info); !errors.Is(err, unix.EAGAIN) {
 			break
 		}

@@ -29,7 +29,7 @@ type State struct {
 	InUse   bool // the Node lists it in volumesInUse
 	Mounted bool
 	Writes  bool // its container does
-	// Forgotten: at some moment it was mounted, and not in volumesInUse.
+	// Forgotten tells that at some moment it was mounted, and not in volumesInUse.
 	Forgotten bool
 }
 

@@ -23,7 +23,7 @@ const (
 // Outcome is what came of one story, played once.
 type Outcome struct {
 	Story string `json:"story"`
-	// Alone: with Kubernetes alone, without csi-fencepost.
+	// Alone tells that it was played with Kubernetes alone, without csi-fencepost.
 	Alone bool `json:"alone,omitempty"`
 	// Kubernetes is the version, such as v1.37.2.
 	Kubernetes string `json:"kubernetes"`
@@ -41,16 +41,16 @@ type Outcome struct {
 	DoubleWrites     int `json:"doubleWrites,omitempty"`
 	CouldDoubleWrite int `json:"couldDoubleWrite,omitempty"`
 	TakenInUse       int `json:"takenInUse,omitempty"`
-	// Failed: it did not come to its end, or not as it should.
+	// Failed tells that it did not come to its end, or not as it should.
 	Failed bool `json:"failed,omitempty"`
-	// Known: it failed in the way that its story is known to, with Failed.
+	// Known tells, with Failed, that it failed in the way that its story is known to.
 	Known bool `json:"known,omitempty"`
 }
 
 // Violated tells whether data was or could have been lost.
 func (o Outcome) Violated() bool { return o.DoubleWrites+o.CouldDoubleWrite+o.TakenInUse > 0 }
 
-// key: one outcome is kept for each.
+// key is equal for any two outcomes of which one is kept.
 func (o Outcome) key() string {
 	return fmt.Sprintf("%s\x00%v\x00%s\x00%s", o.Story, o.Alone, o.Kubernetes, o.Clocks)
 }

@@ -45,7 +45,7 @@ type Story struct {
 	Name, Rule string
 	// From are references, with commas.
 	From string
-	// GuardedOnly: there is nothing to compare with Kubernetes alone.
+	// GuardedOnly tells that there is nothing to compare with Kubernetes alone.
 	GuardedOnly bool
 	// Known says why the story is known to fail with csi-fencepost, in sentences;
 	// empty: it has to pass.

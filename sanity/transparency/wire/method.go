@@ -10,7 +10,7 @@ type Method struct {
 	Path string // "/csi.v1.Controller/CreateVolume"
 	// ClientStreams and ServerStreams: any number of messages may go that way.
 	ClientStreams, ServerStreams bool
-	// Judged: csi-fencepost decodes it, so its messages have to be protobuf.
+	// Judged tells that csi-fencepost decodes it, so that its messages have to be protobuf.
 	Judged bool
 }
 
