@@ -279,7 +279,7 @@ func (d *Driver) listOnce(ctx context.Context) (published, error) {
 }
 
 // listings lets callers share a listing that began after each of them asked:
-// one that runs, and one that waits for it with everybody who asked meanwhile. One that
+// one that runs, and one that waits for it with everybody who asked meanwhile. A listing that
 // took too long for whoever asked is left to those who ask for the same volume again.
 type listings struct {
 	list func(context.Context) (published, error)

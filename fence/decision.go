@@ -279,7 +279,7 @@ func kept(h *Holder) bool {
 // waitsFor tells whether what the Node lists in use has not been attached to it yet, and it is
 // another machine than first, or its publish waits for the unpublish of that one, which has begun.
 // A kubelet mounts by a VolumeAttachment that says attached, and after its Node lists the volume as
-// attached (K8s operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc). One that was
+// attached (K8s operation_generator.go, GenerateVerifyControllerAttachedVolumeFunc). A machine that was
 // renamed within a boot may go on with what it mounted before.
 func (h *Holder) waitsFor(first *Holder) bool {
 	_, attached := h.listing()

@@ -38,7 +38,7 @@ type Forced struct {
 	Back, Off time.Time
 }
 
-// Memory is that of a kubelet whose process is that old now. One that has found the volume there may
+// Memory is that of a kubelet whose process is that old now. A kubelet that has found the volume there may
 // not list it before it has run for as long as listing takes.
 func (f *Forced) Memory(age, listing time.Duration) Memory {
 	switch {

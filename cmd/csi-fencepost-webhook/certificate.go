@@ -164,7 +164,7 @@ func (i *identity) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, fmt.Errorf("the Secret %s/%s was not read yet", i.namespace, i.secret)
 }
 
-// serviceable is an error unless a certificate is served that API servers take at that time. One that
+// serviceable is an error unless a certificate is served that API servers take at that time. A certificate that
 // ended goes on being served, for there is none better, and every call by it fails.
 func (i *identity) serviceable(now time.Time) error {
 	c, err := i.certificate(nil)

@@ -126,7 +126,7 @@ func (h hook) path() string {
 	return "/validate/" + h.Name
 }
 
-// load takes the policies of all of them. One that is wrong is not there, for which its failurePolicy is.
+// load takes the policies of all of them. A policy that is wrong is not there, for which its failurePolicy is.
 func (h *hooks) load(ctx context.Context) {
 	all, err := h.list()
 	if err != nil {

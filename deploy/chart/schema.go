@@ -56,7 +56,7 @@ func only(fields object, group, field string, value any) {
 	fields[group].(object)["properties"].(object)[field] = object{"const": value}
 }
 
-// schemaOf is how JSON has a Go type. One that it does not know is a defect.
+// schemaOf is how JSON has a Go type. A type that it does not know is a defect.
 func schemaOf(t reflect.Type) object {
 	if s, ok := spelled[t]; ok {
 		return s

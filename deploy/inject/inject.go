@@ -154,7 +154,7 @@ func (r *Result) planAll(c *changes, found []manifest, o Options, before map[str
 }
 
 // workload reads a manifest that csi-fencepost could be put into; nil for any
-// other. One that only looks so is named in the findings.
+// other. A manifest that only looks so is named in the findings.
 func (r *Result) workload(m *manifest) (*Workload, error) {
 	if !isWorkload(m.APIVersion, m.Kind) {
 		r.lookalike(m)

@@ -21,7 +21,7 @@ func IsKustomization(name string) bool {
 // renames are what a kustomization may say that moves or renames whatever it names.
 var renames = []string{"namespace", "namePrefix", "nameSuffix"}
 
-// nameDocuments has each kustomization among the files name DocumentsFile. One that
+// nameDocuments has each kustomization among the files name DocumentsFile. A kustomization that
 // would move the rights elsewhere is an error. Uninject takes it out by its marks.
 func (c *changes) nameDocuments() error {
 	for i, s := range c.streams {

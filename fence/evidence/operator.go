@@ -100,7 +100,7 @@ func Releases(records Records) *VolumeRelease { return &VolumeRelease{records: r
 func (v *VolumeRelease) Name() string { return string(fence.VolumeRelease) }
 
 // Evidence implements Source. A release is bound to the ledger entry that was
-// released, by its token, and to the machine. One that is found void is written down
+// released, by its token, and to the machine. A release that is found void is written down
 // as void.
 func (v *VolumeRelease) Evidence(ctx context.Context, q Question) ([]fence.Evidence, error) {
 	var found []fence.Evidence

@@ -187,7 +187,7 @@ func (t *Taint) settle(ctx context.Context, node *v1.Node, now record.TaintBindi
 	return b, true, nil
 }
 
-// seen is what a taint that is seen for the first time is bound to. One that may have
+// seen is what a taint that is seen for the first time is bound to. A taint that may have
 // been there before the node was last heard says nothing of what came after. That the
 // cloud's controller says so it looks up itself, and takes it back by itself.
 func (t *Taint) seen(node *v1.Node, leaseRV string, lease *coordinationv1.Lease) record.TaintBinding {

@@ -68,7 +68,7 @@ func (w *worker) ask(ctx context.Context, s *state) error {
 	return nil
 }
 
-// read reads the agents. One that reads on, and that an operator has declared
+// read reads the agents. An agent that reads on, and that an operator has declared
 // broken, contradicts nobody.
 func (w *worker) read(ctx context.Context, t fencer.Target) (fencer.Answer, error) {
 	a, err := w.Fencer.Ask(ctx, t)

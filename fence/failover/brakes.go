@@ -183,7 +183,7 @@ func (w *weather) ofOthers() (Brake, string) {
 		if age < time.Hour {
 			lately[f.Node] = true
 		}
-		// One that is being lifted is coming back, or could not be cut anew.
+		// A fence that is being lifted is coming back, or could not be cut anew.
 		if f.Void == "" && !f.Lifting && age < inFlight && w.Holding[f.Node] {
 			flying[f.Node] = true
 		}

@@ -261,7 +261,7 @@ func ledgerID(d Driver, volumes []held) string {
 	return ""
 }
 
-// named are the machines that the ledgers name, each once for each driver. One of which a ledger
+// named are the machines that the ledgers name, each once for each driver. A machine of which a ledger
 // has no Node UID cannot be told from others.
 func (w *worker) named(s *state, volumes []held) (all []fence.Holder) {
 	seen := map[string][]fence.Machine{} // by driver

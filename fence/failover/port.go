@@ -120,7 +120,8 @@ func (p *ports) answers(ctx context.Context, address string) error {
 
 // knock finds out, beside its caller, whether the kubelet of a node gives no answer at all whose
 // power was seen to go. A refusal is an answer, and so is every error that is not known to be
-// silence. Nor is it one where fewer than two of the latest others that answered do so still.
+// silence. It says nothing, too, where fewer than two of the latest others that answered do so
+// still.
 func (p *ports) knock(ctx context.Context, n *corev1.Node) {
 	address, free := portOf(n), false
 	if address == "" {

@@ -40,7 +40,7 @@ const (
 // heeds no opt-out: reading does no harm. What cannot be read, or written, now is tried again for a
 // minute.
 type Answerer struct {
-	// Fencer asks. One that only reads answers nothing.
+	// Fencer asks. A Fencer that only reads answers nothing.
 	Fencer *Fencer
 	// Alone tells that no other process has agents for power, so that of a node which these do not
 	// cover it is answered that none does. Else such a question is left to others.

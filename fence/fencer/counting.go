@@ -93,7 +93,7 @@ func (was cutSeen) as(now Fence, known bool, at time.Time) cutSeen {
 }
 
 // did has the fence with that ID, which this process has just written, count whatever becomes of
-// the record. One that came to nothing, with no request taken, does not: taken tells whether one
+// the record. A fence that came to nothing, with no request taken, does not: taken tells whether one
 // was, whatever the record says of it by now.
 func (c *cuts) did(r *record.Record, id string, taken bool, now time.Time) {
 	c.mu.Lock()

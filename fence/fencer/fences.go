@@ -121,7 +121,7 @@ func fenceOf(r *record.Record, f *record.Fence) *Fence {
 	// A time that cannot be read is long ago: it only counts for the brakes.
 	out.At, _ = time.Parse(time.RFC3339, f.StartedAt)
 	if f.Phase == record.Fenced {
-		// One that was cut anew began with the first.
+		// A fence that was cut anew began with the first.
 		for _, s := range f.Steps {
 			if at, err := time.Parse(time.RFC3339, s.At); err == nil && s.Action == "off" && at.After(out.At) {
 				out.At = at

@@ -18,9 +18,9 @@ import (
 
 // On gives the machine back what the agents took from it. Its power fence is
 // void in the record before, and its storage fence proves nothing from then on;
-// that is lifted after the agents read the access as open. Nor does another driver's
-// fence of the same addresses, whose volumes the caller has asked for too, nor does
-// anybody vouch for it any more. What the fence cut and another node's fence names too stays
+// that is lifted after the agents read the access as open. Another driver's fence of
+// the same addresses, whose volumes the caller has asked for too, proves nothing either,
+// and nobody vouches for it any more. What the fence cut and another node's fence names too stays
 // cut, and the fence is not lifted. Errors as in Off.
 func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error) {
 	if err := f.writable(t, "on", reason, f.Covers(t.Node)); err != nil {
@@ -30,7 +30,7 @@ func (f *Fencer) On(ctx context.Context, t Target, reason string) (Answer, error
 }
 
 // Lift gives the node's machine its access to the storage of this Fencer's
-// driver back, whether or not the record has a fence. One that it has proves
+// driver back, whether or not the record has a fence. A fence that it has proves
 // nothing from before the first request on. It is lifted in the record only if the
 // agents read the access as open then, and that of all that the fence cut; else
 // Lift is an error that says why not, and to be called again. A fence of another

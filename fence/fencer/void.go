@@ -9,7 +9,7 @@ import (
 
 // Void writes down that the node is back, if it is: its power fence, finished or
 // not, counts no more once its machine has another boot ID, or another lease
-// than it was bound to. One that is under way stops before its next off; one by
+// than it was bound to. A fence that is under way stops before its next off; one by
 // force is about a node that may live, and goes on. A storage fence stands until
 // it is lifted. A new machine under the old name is not the old one's return.
 func (f *Fencer) Void(ctx context.Context, node, why string) (voided bool, err error) {

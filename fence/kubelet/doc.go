@@ -1,6 +1,6 @@
 // Package kubelet asks kubelets for their process: when it started, how much processor time it has
 // used, and by which key it serves. A kubelet that restarts may forget what it has mounted, and
-// says then that it does not use it. One whose process is the one that ran before the volume was
+// says then that it does not use it. A kubelet whose process is the one that ran before the volume was
 // published has forgotten nothing (fence.Holder.AsksKubelet).
 //
 // What is asked is /metrics of the kubelet's own server, at the address and port that its Node

@@ -19,7 +19,7 @@ type Asker interface {
 }
 
 // Sightings are the processes that were last seen to run. They are asked for ahead (Rounds), so
-// that a publish finds what ran before it without asking. One that is out of date is of a process
+// that a publish finds what ran before it without asking. A sighting that is out of date is of a process
 // that has ended: it makes nobody believe anything. It is safe for concurrent use.
 type Sightings struct {
 	asker  Asker
@@ -79,7 +79,7 @@ func (s *Sightings) Seen(node, uid, bootID string) *fence.Process {
 // Ask asks a Node's kubelet now, if it serves by that key, and notes nothing of its process. That is
 // no younger than it was seen to be, whatever time a machine that was paused has missed. An error
 // says why that is not known, for ten seconds without asking again; a refused connection, which takes
-// no time, it is not kept. One that is asked in vain is forgotten as by Sight, and one that serves by
+// no time, it is not kept. A kubelet that is asked in vain is forgotten as by Sight, and one that serves by
 // another key is sighted soon.
 func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*Answer, error) {
 	q := question{node.UID, key}
@@ -120,7 +120,7 @@ func (s *Sightings) Ask(ctx context.Context, node *corev1.Node, key string) (*An
 	return answer, nil
 }
 
-// Sight asks a Node's kubelet, as it was read before, and notes its process. One that has started
+// Sight asks a Node's kubelet, as it was read before, and notes its process. A process that has started
 // just now does not tell itself from the one after it yet (fence.Settled), and is not noted: wait
 // is how long it takes; 0: it is noted. An error says why its process is not known; what was noted
 // is forgotten where it was asked again and again for an hour, in which the node was Ready: then its

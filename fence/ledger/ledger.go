@@ -180,7 +180,7 @@ func (l *Ledger) MarkTaken(nodeID, token string, unproven bool) bool {
 	return true
 }
 
-// Forced takes note of boots in which a machine was made to give the volume up. One that is empty
+// Forced takes note of boots in which a machine was made to give the volume up. A boot ID that is empty
 // is not known.
 func (l *Ledger) Forced(boots ...string) {
 	for _, b := range boots {

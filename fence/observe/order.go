@@ -110,8 +110,8 @@ func (o *Order) Node(n *corev1.Node) {
 // deleted, and after that this Node. It returns the boot in which that Node was first read so, if
 // it is in another one: the Node is that machine's. Empty: it was not, or not by this process.
 //
-// since tells whether nothing can have been mounted in this boot before the deletion. Nor is it after
-// that: a kubelet does not mount by a VolumeAttachment that is being deleted (K8s csi_attacher.go,
+// since tells whether nothing can have been mounted in this boot before the deletion. Nothing
+// can be after that: a kubelet does not mount by a VolumeAttachment that is being deleted (K8s csi_attacher.go,
 // waitForVolumeAttachment). That the Node was read in the boot before does not show it. A kubelet of the
 // next one may mount what it finds on its disk (K8s reconciler_common.go, mountAttachedVolumes) while it
 // cannot write its status, as where a webhook refuses that. So the boot before has to have lasted: its

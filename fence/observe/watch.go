@@ -175,7 +175,7 @@ var logKeys = [kinds]string{leases: "leases", csiNodes: "csiNodes", nodes: "node
 
 // CaughtPV and CaughtAttachment tell whether the index has seen that very
 // object. etcd orders all writes of a kind, so an index that has seen one has
-// seen everything that was created before it. One that was first seen in a
+// seen everything that was created before it. An object that was first seen in a
 // listing that has not ended does not count: a list is ordered by name.
 func (x *Index) CaughtPV(name string, uid string) bool {
 	x.mu.RLock()

@@ -121,7 +121,7 @@ func (m FencedMachine) Same(o FencedMachine) bool {
 }
 
 // Witness is a kubelet that was seen to list, under a storage fence, a volume that had
-// moved off its node: once it lists none, it has unmounted it. One that restarts may
+// moved off its node: once it lists none, it has unmounted it. A kubelet that restarts may
 // forget what is mounted, so that another boot, or a break in being Ready, is another.
 type Witness struct {
 	NodeUID string `json:"nodeUID"`
@@ -480,9 +480,8 @@ func (f *Fence) clip() {
 
 // boundFences drops settled fences, the oldest first, and then steps, those of
 // the oldest fence first, and requests to cut the node off last: they are part of what is
-// vouched for. A current fence is never dropped: a storage fence
-// keeps volumes away from the node. Nor is each driver's last one that was withdrawn: nothing
-// else names what it cut.
+// vouched for. A current fence is never dropped: a storage fence keeps volumes away from the node.
+// Each driver's last withdrawn fence stays, too: nothing else names what it cut.
 func (r *Record) boundFences() {
 	settled, named := 0, map[string]bool{}
 	for i := len(r.Fences) - 1; i >= 0; i-- {

@@ -71,7 +71,7 @@ func (e *GarbledError) Error() string {
 func (e *GarbledError) Unwrap() error { return e.Err }
 
 // FromLease reads the record that the Lease keeps for node, and what is vouched for beside
-// it; nil: none. One that cannot be understood is a *GarbledError.
+// it; nil: none. A record that cannot be understood is a *GarbledError.
 func FromLease(lease *coordinationv1.Lease, node string) (*Record, error) {
 	text, ok := lease.Annotations[Annotation]
 	if !ok {

@@ -49,7 +49,7 @@ func (o *Operation) repeats(next Operation) bool {
 	return o.Latest && o.Kind == next.Kind && o.Actor == clip(next.Actor) && o.NodeUID == next.NodeUID && o.Reason == clip(next.Reason)
 }
 
-// Begin writes down that next begins, before its first request. One that is repeated is
+// Begin writes down that next begins, before its first request. A repeated one is
 // on record already: it gets the ID of the first, and Begin returns false, so that what
 // fails again and again does not push out the rest of the trail. For the change of an
 // Update.

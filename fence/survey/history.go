@@ -54,7 +54,7 @@ func (g *gathering) order(ctx context.Context, h *fence.Holder) (read bool, err 
 
 // letGo tells whether the kubelet took the volume out of volumesInUse while the controller
 // still had it in volumesAttached, and has not listed it since; and when, by the API
-// server's clock. One that restarts forgets what is not in volumesAttached (K8s
+// server's clock. A kubelet that restarts forgets what is not in volumesAttached (K8s
 // pkg/kubelet/volumemanager/reconciler, updateReconstructedFromNodeStatus), and what it
 // lists at first may be what the kubelet before it said. So the volume has to be in
 // volumesAttached in all of SyncTime before, and the kubelet not silent. The versions are

@@ -14,7 +14,7 @@ import (
 // kubelet asks the kubelet of a holder for its process, where that decides whether its word
 // counts, after the Node was read: to end a doubt, whether it ran before the publish; and where
 // its word is to count though the volume was taken from it by force, and it was sighted in that
-// boot, whether it has restarted since. One that does not answer ends no doubt, and leaves one of a
+// boot, whether it has restarted since. A kubelet that does not answer ends no doubt, and leaves one of a
 // volume that was forced. It tells whether it has asked. An error is our own, of which no word of a
 // kubelet follows: ctx is over, or, of a volume that was forced, there is no token to ask with any
 // more.

@@ -421,7 +421,7 @@ func (s *Surveyor) begin(ctx context.Context, volume string, nodeNames []string)
 			h.ReadySince, h.Kubelet = e.ReadySince, e.Kubelet
 			h.State, h.Token, h.Call, h.Contest, h.Unproven, h.ReleasedUnder, h.OnlyUnder = e.State, e.Token, e.Call, e.Contest, e.Unproven, e.ReleasedUnder, e.OnlyUnder
 		})
-		// One that had neither Node nor CSINode when it was published to may have
+		// A holder that had neither Node nor CSINode when it was published to may have
 		// them again; without a name no operator could speak of it.
 		g.name(e.NodeID)
 	}

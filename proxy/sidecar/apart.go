@@ -233,7 +233,7 @@ func (f *Apart) follow(ctx context.Context) {
 	f.swap(nil)
 }
 
-// drivers are those whose volumes are to be moved, sorted. One that guards no more stays as
+// drivers are those whose volumes are to be moved, sorted. A driver that guards no more stays as
 // long as something stands that was done to a node: by whom else would it be taken back?
 func (f *Apart) drivers(ctx context.Context) ([]string, error) {
 	if len(f.Drivers) > 0 {

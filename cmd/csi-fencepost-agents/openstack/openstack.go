@@ -199,7 +199,7 @@ func machine(s *server) *contract.Machine {
 // left is an error if another host may still run the server: one that it was evacuated from, or to.
 // Nova evacuates as soon as it does not hear from a host, stopped or not, and the host's
 // nova-compute destroys what it left there, once it starts again; only then is the migration
-// completed (nova/compute/manager.py, _destroy_evacuated_instances). One that failed may have begun
+// completed (nova/compute/manager.py, _destroy_evacuated_instances). A migration that failed may have begun
 // to run where it was to go, and is still said to be where it was (the same, _do_rebuild_instance).
 func (r *region) left(ctx context.Context, s *server) error {
 	var list struct {
@@ -247,7 +247,7 @@ func (r *region) left(ctx context.Context, s *server) error {
 	return nil
 }
 
-// Off is os-stop. One that is under way is waited for.
+// Off is os-stop. A stop that is under way is waited for.
 func (r *region) Off(ctx context.Context, m *contract.Machine) error {
 	if s, ok := m.Handle.(*server); ok && string(s.Task) == `"powering-off"` {
 		return nil

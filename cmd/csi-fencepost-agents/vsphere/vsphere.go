@@ -155,7 +155,7 @@ func (c *vcenter) Close(ctx context.Context) {
 	_, _ = methods.Logout(ctx, c.way, &types.Logout{This: *c.content.SessionManager})
 }
 
-// get reads properties of one object. One that is not set is not in the answer.
+// get reads properties of one object. A property that is not set is not in the answer.
 func (c *vcenter) get(ctx context.Context, of types.ManagedObjectReference, properties ...string) (map[string]any, error) {
 	answer, err := given(methods.RetrievePropertiesEx(ctx, c.way, &types.RetrievePropertiesEx{This: c.content.PropertyCollector, SpecSet: []types.PropertyFilterSpec{{
 		ObjectSet: []types.ObjectSpec{{Obj: of}}, PropSet: []types.PropertySpec{{Type: of.Type, PathSet: properties}},

@@ -134,7 +134,7 @@ func (s *stripper) words(list []any) {
 }
 
 // config is the text of a configuration without the parameters of fence agents that may be
-// secrets. One that cannot be read is left out: nobody knows what stands where in it.
+// secrets. A text that cannot be read is left out: nobody knows what stands where in it.
 func (s *stripper) config(text string) string {
 	c, err := config.Parse([]byte(text))
 	if err != nil {

@@ -252,7 +252,7 @@ func (f *powerFlags) mayTurnOff(ctx context.Context, p *powering) error {
 	return err
 }
 
-// showFences prints the fences that are about to be undone. One that is made after it
+// showFences prints the fences that are about to be undone. A fence that is made after it
 // is not: the node may have died again meanwhile, and its volumes have moved.
 func (p *powering) showFences(ctx context.Context) error {
 	r, err := p.Records().Get(ctx, p.target.Node)
@@ -287,7 +287,7 @@ func (p *powering) showFences(ctx context.Context) error {
 }
 
 // mayWrite fails if a machine that goes on, cut off from the storage, would write to
-// what was moved off it once it has its access back: R1. One that was off boots first. After
+// what was moved off it once it has its access back: R1. A machine that was off boots first. After
 // a boot since its own driver's fence it has mounted nothing of that driver. Volumes of every
 // other driver count all the same: two may serve one storage, and what is given back may
 // have been cut by somebody else, as by a NetworkFence, in this boot.

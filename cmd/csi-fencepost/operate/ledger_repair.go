@@ -109,7 +109,7 @@ func repairArgs(f *repairFlags) string {
 	return strings.Join(words, " ")
 }
 
-// damaged are the PersistentVolumes whose ledger cannot be read, by name. One that
+// damaged are the PersistentVolumes whose ledger cannot be read, by name. A ledger that
 // is set aside is none: the sidecar replaces it, and asks the driver as it does.
 func damaged(ctx context.Context, c *cluster.Cluster) ([]string, error) {
 	export, err := exportLedgers(ctx, c, nil)
@@ -242,7 +242,7 @@ func sameLedger(read, surveyed *corev1.PersistentVolume) bool {
 }
 
 // garbled are the texts that cannot be read and may be what is left of a ledger. It notes
-// what is wrong with each text that cannot be read. One that its PersistentVolume brought
+// what is wrong with each text that cannot be read. A text that its PersistentVolume brought
 // along is only taken off: whoever made that could name any node in it.
 func (p *repair) garbled() (texts []string, err error) {
 	for _, pv := range p.pvs {
@@ -299,7 +299,7 @@ func (p *repair) adopt() {
 
 // salvage keeps every node that the text names and no other source does: it may
 // have held the volume, and nothing says that it let go. A contest is kept too:
-// its kubelet's silence is believed no more than before. One whose boot cannot be
+// its kubelet's silence is believed no more than before. A contest whose boot cannot be
 // read stays without: with that of the entry, which the node may have left before
 // the contest, it would count as ended.
 func (p *repair) salvage(text string) {
@@ -381,7 +381,7 @@ func (p *repair) write(ctx context.Context, c *cluster.Cluster) error {
 }
 
 // inTheWay tells whether that PersistentVolume has a ledger that cannot be read, or one that the
-// new one has taken over. One that is set aside is in nobody's way.
+// new one has taken over. A ledger that is set aside is in nobody's way.
 func (p *repair) inTheWay(pv *corev1.PersistentVolume) bool {
 	text, there := pv.Annotations[ledger.Annotation]
 	l, wrong := ledger.Parse(text)

@@ -106,7 +106,7 @@ const (
 )
 
 // places are parameters that say which device is meant, where, and who asks:
-// without them no message would be of use. One that is missing here is hidden.
+// without them no message would be of use. A parameter that is missing here is hidden.
 var places = []string{
 	"ip", "ipaddr", "ipport", "port", "plug", "username", "login", "region", "zone", "project", "resourcegroup", "namespace",
 	"systems_uri", "redfish_uri", "uuid", "node_name", "nodename", "pve_node", "switch", "devices",
@@ -313,7 +313,7 @@ func (p parameters) stdin(action string) string {
 func Shows(key, value string) bool { return (&metadata{}).shows(key, value) == harmless }
 
 // SecretName tells whether a parameter that is called so is a secret, whatever else is known
-// of it. One that is not may be a secret all the same.
+// of it. A parameter that is none by its name may be a secret all the same.
 func SecretName(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range []string{"pass", "secret", "token", "key"} {

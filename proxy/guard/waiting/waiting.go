@@ -439,7 +439,7 @@ func (c *waitingCall) differs(v fence.Verdict) bool {
 	return v.Blocking != nil && v.Blocking.Holder.NodeName != c.holder || guard.ContestDue(v) != nil
 }
 
-// touch changes the annotation of the call's VolumeAttachment. One that is gone
+// touch changes the annotation of the call's VolumeAttachment. A VolumeAttachment that is gone
 // meanwhile waits no more, and is found so at the next look.
 func (w *Calls) touch(ctx context.Context, c waitingCall) error {
 	name := w.attachment(c)
