@@ -36,6 +36,8 @@ func TestAHolderIsWrittenDownBeforeTheDriverIsCalledAndSoIsARetry(t *testing.T) 
 	}
 	cancel()
 	r.wantError(<-answer, codes.Canceled)
+	// The client does not wait until the sidecar has given up, and the driver might answer until then.
+	r.WaitFor(10*time.Second, "the first call is over, and written down as given up", func() bool { return writes.count() == 2 })
 	r.wantState(v, n, fence.Publishing)
 	hang.Clear()
 	r.must(r.retry(func() error { return r.publish(v.Handle, n) }))
