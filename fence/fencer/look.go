@@ -126,8 +126,8 @@ func (f *Fencer) fencedMachine(ctx context.Context, t Target, l look) (m agent.M
 		return m, onTrust, nil, nil
 	}
 	bound := f.bind(t, l)
-	// What nobody vouches for names no address, or a machine would read as cut off by that alone. One
-	// that is being lifted proves nothing, and is to be taken back by whoever opens it (takeBack).
+	// What nobody vouches for names no address, or a machine would read as cut off by that alone. A
+	// fence that is being lifted proves nothing, and is to be taken back by whoever opens it (takeBack).
 	if s := r.Fence(fence.StorageFence, f.Driver); s != nil && (r.Vouched(s) || s.BeingLifted()) && oneMachine(s.Machine, bound) {
 		m.Fenced = blocks(s)
 	}
