@@ -8,12 +8,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -21,8 +25,11 @@ import (
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/clitest"
 	"github.com/csi-fencepost/csi-fencepost/fence"
+	"github.com/csi-fencepost/csi-fencepost/fence/config"
 	"github.com/csi-fencepost/csi-fencepost/fence/ledger"
 	"github.com/csi-fencepost/csi-fencepost/fence/record"
+	"github.com/csi-fencepost/csi-fencepost/sanity/fitness/setup"
+	"github.com/csi-fencepost/csi-fencepost/sanity/fitness/writer"
 )
 
 const (
@@ -33,7 +40,7 @@ const (
 	// waited for.
 	badPatience = 20 * time.Second
 	// leastBadInputs is how many the table has to have.
-	leastBadInputs = 600
+	leastBadInputs = 700
 )
 
 // unclear are words of Go and of its libraries. A person who reads an error does not
@@ -292,4 +299,97 @@ func runCatching(ctx context.Context, args []string) (code int, stdout, stderr, 
 	}()
 	code = runProgram(ctx, args, &out, &errs)
 	return code, out.String(), errs.String(), ""
+}
+
+// shorthands are how rows of the table give some of the flags.
+var shorthands = map[string]string{"--output": "-o", "--filename": "-f", "--namespace": "-n"}
+
+func TestEachFlagIsGivenWhatItDoesNotTake(t *testing.T) {
+	right := started().args
+	right = append(right, asks().args...)
+	given := map[string]bool{}
+	for _, row := range badInputs {
+		for _, arg := range row.input.args {
+			if name, _, _ := strings.Cut(arg, "="); strings.HasPrefix(name, "-") && !slices.Contains(right, arg) {
+				given[name] = true
+			}
+		}
+	}
+	seen := map[string]bool{}
+	var check func(command ...string)
+	check = func(command ...string) {
+		flags := completed(t, append(command, "--")...)
+		if len(flags) == 0 { // it has subcommands
+			for _, name := range completed(t, append(command, "")...) {
+				check(append(slices.Clone(command), name)...)
+			}
+		}
+		for _, flag := range flags {
+			seen[flag] = true
+			if !given[flag] && !given[shorthands[flag]] && flag != "--help" {
+				t.Errorf("no bad input has %s of %s", flag, strings.Join(command, " "))
+			}
+		}
+	}
+	for _, c := range commands() {
+		if c.Name != "completion" && c.Name != "version" && c.Name != "sanity" { // these take no flags, or flags of their own
+			check(c.Name)
+		}
+	}
+	for _, set := range []*pflag.FlagSet{setup.NewOptions().Set, writer.NewOptions().Set} {
+		set.VisitAll(func(flag *pflag.Flag) {
+			name := "--" + flag.Name
+			seen[name] = true
+			if !given[name] && !given[shorthands[name]] {
+				t.Errorf("no bad input has %s of %s", name, set.Name())
+			}
+		})
+	}
+	if len(seen) < 75 {
+		t.Errorf("only %d flags were found", len(seen))
+	}
+}
+
+// completed are the words that the shell is offered after these.
+func completed(t *testing.T, typed ...string) (words []string) {
+	t.Helper()
+	stdout, _ := commandLine(t, cli.ExitOK, append([]string{"__complete"}, typed...)...)
+	for line := range strings.Lines(stdout) {
+		word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if word != "" && !strings.HasPrefix(word, ":") && strings.HasPrefix(word, "--") == strings.HasPrefix(typed[len(typed)-1], "--") {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+func TestEachFieldOfTheConfigurationIsGivenWhatItDoesNotTake(t *testing.T) {
+	var all string
+	for _, row := range badInputs {
+		all += row.input.file + "\n" + row.says + "\n"
+	}
+	seen := 0
+	var check func(path string, of reflect.Type)
+	check = func(path string, of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			check(path, of.Elem())
+		case reflect.Struct:
+			for i := range of.NumField() {
+				name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+				if name == "" {
+					continue
+				}
+				seen++
+				if !regexp.MustCompile(`\b` + name + `\b`).MatchString(all) {
+					t.Errorf("no bad input has %s.%s", path, name)
+				}
+				check(path+"."+name, of.Field(i).Type)
+			}
+		}
+	}
+	check("", reflect.TypeFor[config.Configuration]())
+	if seen < 40 {
+		t.Errorf("only %d fields were found", seen)
+	}
 }

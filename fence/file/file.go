@@ -48,3 +48,23 @@ func Read(path string, most int64) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// Same tells whether two paths are of one regular file, also where it is not there yet: what is
+// written to one of them is written over the other. An empty path is of no file.
+func Same(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	info, err := os.Stat(a)
+	if err == nil {
+		return info.Mode().IsRegular() && isOne(a, b)
+	}
+	return filepath.Base(a) == filepath.Base(b) && isOne(filepath.Dir(a), filepath.Dir(b))
+}
+
+// isOne tells whether both are there, and one file or folder.
+func isOne(a, b string) bool {
+	one, err := os.Stat(a)
+	other, wrong := os.Stat(b)
+	return err == nil && wrong == nil && os.SameFile(one, other)
+}

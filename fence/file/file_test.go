@@ -60,3 +60,49 @@ func TestANodesFileIsInItsFolder(t *testing.T) {
 		}
 	}
 }
+
+func TestTwoPathsAreOfOneFile(t *testing.T) {
+	folder := t.TempDir()
+	at := func(name string) string { return filepath.Join(folder, name) }
+	if err := os.Mkdir(at("below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"there", "other", "below/there"} {
+		if err := os.WriteFile(at(name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"link": at("there"), "folder": at("below")} {
+		if err := os.Symlink(to, at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Link(at("there"), at("hard")); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		a, b string
+		want bool
+	}{
+		{at("there"), at("there"), true},
+		{at("there"), folder + "/below/../there", true},
+		{at("there"), at("link"), true},
+		{at("there"), at("hard"), true},
+		{at("below/there"), at("folder/there"), true},
+		{at("there"), at("other"), false},
+		{at("there"), at("below/there"), false},
+		{at("new"), folder + "/./new", true},
+		{at("below/new"), at("folder/new"), true},
+		{at("new"), at("newer"), false},
+		{at("new"), at("below/new"), false},
+		{at("new"), at("there"), false},
+		{at("missing/new"), at("missing/new"), false}, // nothing can be written there
+		{"", "", false},
+		{"", at("there"), false},
+		{"/dev/null", "/dev/null", false}, // it holds nothing
+	} {
+		if got := Same(test.a, test.b); got != test.want || Same(test.b, test.a) != got {
+			t.Errorf("%q and %q: %v", test.a, test.b, got)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (f *Flags) Parse(args []string) error {
 	case errors.Is(err, pflag.ErrHelp):
 		return &Help{text: f.help + "\n\nFlags:\n" + f.FlagUsages(), flags: f.FlagSet, formats: f.formats}
 	case err != nil:
-		return f.Wrong("%s; csi-fencepost %s --help lists the flags", explainFlag(err, f.FlagSet), f.Name())
+		return f.Wrong("%s; csi-fencepost %s --help lists the flags", FlagError(err, f.FlagSet), f.Name())
 	case slices.ContainsFunc(f.Args(), func(arg string) bool { return strings.TrimSpace(arg) == "" }):
 		return f.Wrong("an argument is empty, where a name belongs: is a variable not set? csi-fencepost %s --help says what it takes", f.Name())
 	case len(f.formats) > 0 && !slices.Contains(f.formats, f.format):
@@ -50,8 +50,9 @@ func (f *Flags) Parse(args []string) error {
 	return nil
 }
 
-// explainFlag says what a flag's value would have to be, and what a flag that there is not may have meant.
-func explainFlag(err error, set *pflag.FlagSet) string {
+// FlagError says, of an error of that set's Parse, what a flag's value would have to be, and what a
+// flag that there is not may have meant.
+func FlagError(err error, set *pflag.FlagSet) string {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
 		return UnknownFlag(unknown.GetSpecifiedName(), set)
@@ -91,6 +92,10 @@ func MustBe(flag *pflag.Flag) string {
 		return "it has to be a whole number from 0 to 2147483647"
 	case "float64":
 		return "it has to be a number"
+	case "stringToString":
+		return "it has to be key=value, several of them separated by commas, such as topology.example.com/zone=a"
+	case "quantity": // those of the log
+		return "it has to be a number of bytes, also with a unit, such as 4096 or 64Ki"
 	case "stringMap": // that of the labels of a CSI sidecar's Lease
 		return "it has to be key:value, several of them separated by commas, such as app:csi"
 	case "pattern=N,...": // that of the log

@@ -112,6 +112,8 @@ func (f *injectFlags) complete() (err error) {
 		return f.set.Wrong("--config says mode, and failover in the pod, itself: take --mode and --failover=in-pod off")
 	case f.options.HTTPPort < 0 || f.options.HTTPPort > 65535:
 		return f.set.Wrong("--http-port is %d: it has to be between 1 and 65535", f.options.HTTPPort)
+	case slices.ContainsFunc(append(f.files, f.config), func(read string) bool { return file.Same(read, f.rights) }):
+		return f.set.Wrong("--rights is %s, which is read: the rights would be written over it; name another file", f.rights)
 	}
 	if err := f.wrongNames(); err != nil {
 		return err

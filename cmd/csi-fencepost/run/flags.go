@@ -219,7 +219,15 @@ var logFlags = map[string]string{
 	"format":         "--logging-format has to be json or text",
 	"flushFrequency": "--log-flush-frequency has to be more than 0, such as 5s",
 	"vmodule":        "--vmodule has to be PATTERN=N, and goes with --logging-format=text",
+
+	"options.text.splitStream":    "--log-text-split-stream" + needsAlpha,
+	"options.text.infoBufferSize": "--log-text-info-buffer-size" + needsAlpha,
+	"options.json.splitStream":    "--log-json-split-stream" + needsAlpha,
+	"options.json.infoBufferSize": "--log-json-info-buffer-size" + needsAlpha,
 }
+
+// needsAlpha is said of flags of the log that only a feature gate switches on, which there is no flag for.
+const needsAlpha = " has no effect here: take it off"
 
 // pathForm is a path that needs no escapes. http.ServeMux takes blanks and braces for a
 // method and for wildcards, and panics where they make none.

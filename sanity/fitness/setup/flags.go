@@ -6,6 +6,9 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
+	"github.com/csi-fencepost/csi-fencepost/fence/file"
 )
 
 // Options are the flags of csi-fencepost sanity.
@@ -61,13 +64,15 @@ func NewOptions() *Options {
 // error names the flag and what would be right.
 func Parse(args []string) (*Options, error) {
 	o := NewOptions()
-	if err := o.Set.Parse(args); err != nil {
+	if err := o.Set.Parse(args); IsHelp(err) {
 		return o, err
+	} else if err != nil {
+		return o, errors.New(cli.FlagError(err, o.Set))
 	}
 	if o.Set.NArg() > 0 {
 		return o, fmt.Errorf("%q is no flag, and sanity takes nothing else but the word writer before its flags", o.Set.Arg(0))
 	}
-	return o, errors.Join(o.read(), o.Check(), o.checkOutput())
+	return o, errors.Join(o.read(), o.Check(), o.checkOutput(), o.checkReports())
 }
 
 // read reads what the flags name.
@@ -106,4 +111,20 @@ func (o *Options) checkOutput() error {
 		return nil
 	}
 	return fmt.Errorf("-o is %q: it has to be text, json or yaml", o.Output)
+}
+
+// checkReports refuses a report that would be written over what is read, or over another report.
+func (o *Options) checkReports() error {
+	var errs []error
+	read := []string{"volume-attributes-file", "volume-parameters-file", "secrets-file"}
+	for _, report := range []string{"junit-file", "report"} {
+		path := o.Set.Lookup(report).Value.String()
+		for _, other := range read {
+			if path != "" && file.Same(path, o.Set.Lookup(other).Value.String()) {
+				errs = append(errs, fmt.Errorf("--%s and --%s are one file, %s, which the report would be written over: name another one", report, other, path))
+			}
+		}
+		read = append(read, report)
+	}
+	return errors.Join(errs...)
 }

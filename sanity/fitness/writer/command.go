@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
+
+	"github.com/csi-fencepost/csi-fencepost/cmd/csi-fencepost/cli"
 )
 
 // Options are the flags of csi-fencepost sanity writer.
@@ -34,8 +36,10 @@ func NewOptions() *Options {
 // Parse reads a command line; pflag.ErrHelp if only the flags were asked for.
 func Parse(args []string) (*Options, error) {
 	o := NewOptions()
-	if err := o.Set.Parse(args); err != nil {
+	if err := o.Set.Parse(args); IsHelp(err) {
 		return o, err
+	} else if err != nil {
+		return o, errors.New(cli.FlagError(err, o.Set))
 	}
 	switch {
 	case o.Set.NArg() > 0:
