@@ -39,13 +39,23 @@ type Identity struct {
 // Same). ok is false for a PV of another driver.
 //
 // The translation of an in-tree PV reads its labels and annotations too: a
-// cached copy must not have been stripped of them.
+// cached copy must not have been stripped of them. Whoever patches PVs may change
+// the labels, and the handle of a GCE PD with them: see PVMayHave.
 func (i *Identity) PVHandle(pv *corev1.PersistentVolume) (handle string, ok bool) {
 	pv = i.translated(pv)
 	if pv == nil {
 		return "", false
 	}
 	return i.handle(pv.Spec.CSI)
+}
+
+// PVMayHave tells whether a PersistentVolume of this driver may be of the volume with that
+// handle, or have been, whatever its labels said. The place of an in-tree GCE PD is only a label,
+// and the disk's name is what nobody can change. Of all others it is whether the handles are
+// the Same.
+func (i *Identity) PVMayHave(pv *corev1.PersistentVolume, handle string) bool {
+	own, ok := i.PVHandle(pv)
+	return ok && (i.Same(own, handle) || pv.Spec.CSI == nil && i.Key(own) == i.Key(handle))
 }
 
 // PVWriters tells from a PersistentVolume of this driver how many nodes may
@@ -89,17 +99,23 @@ func (i *Identity) translated(pv *corev1.PersistentVolume) *corev1.PersistentVol
 		return nil
 	}
 	out, err := translator.TranslateInTreePVToCSI(klog.Background(), pv)
+	if err != nil && len(pv.Labels) > 0 {
+		// external-attacher cannot publish it either, by these labels. It may have been published
+		// by others, and is this driver's still.
+		bare := pv.DeepCopy()
+		bare.Labels = nil
+		out, err = translator.TranslateInTreePVToCSI(klog.Background(), bare)
+	}
 	if err != nil {
-		// external-attacher cannot publish it either.
-		return nil
+		return nil // nobody can publish it
 	}
 	return out
 }
 
 // Same tells whether two handles are of one volume. They are compared as text,
-// except that GCE PD's in-tree handles leave project and zone UNSPECIFIED: such
-// a part equals any other. It may take two disks of one name in two zones for
-// one; that adds suspicion and takes none away.
+// except that GCE PD's in-tree handles leave project and place UNSPECIFIED: such
+// a part equals any other, and such a place is that of a region, too. It may take two disks
+// of one name in two places for one; that adds suspicion and takes none away.
 func (i *Identity) Same(a, b string) bool {
 	if a == b {
 		return a != ""
@@ -108,26 +124,24 @@ func (i *Identity) Same(a, b string) bool {
 		return false
 	}
 	x, y := strings.Split(a, "/"), strings.Split(b, "/")
-	for n := range x {
-		if x[n] != y[n] && x[n] != plugins.UnspecifiedValue && y[n] != plugins.UnspecifiedValue {
-			return false
-		}
-	}
-	return true
+	open := func(n int) bool { return x[n] == plugins.UnspecifiedValue || y[n] == plugins.UnspecifiedValue }
+	project, place := x[1] == y[1], x[2] == y[2] && x[3] == y[3]
+	return (project || open(1)) && (place || open(3))
 }
 
-// Key is a text that is equal for any two handles that are the Same, to index
-// by. Two handles with one key need not be the Same.
+// Key is a handle that is the Same as any that is the Same as this one, and equal for all
+// of these: to index by, and to name a volume by of which the place is in doubt. Two handles
+// with one key need not be the Same.
 func (i *Identity) Key(handle string) string {
 	if i.Driver != plugins.GCEPDDriverName {
 		return handle
 	}
 	// projects/<project>/zones|regions/<place>/disks/<name>
 	parts := strings.Split(handle, "/")
-	if len(parts) != 6 || parts[0] != "projects" {
+	if len(parts) != 6 || parts[0] != "projects" || parts[2] != "zones" && parts[2] != "regions" {
 		return handle
 	}
-	parts[1], parts[3] = plugins.UnspecifiedValue, plugins.UnspecifiedValue
+	parts[1], parts[2], parts[3] = plugins.UnspecifiedValue, "zones", plugins.UnspecifiedValue
 	return strings.Join(parts, "/")
 }
 

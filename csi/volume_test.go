@@ -2,6 +2,7 @@ package csi
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,7 @@ func TestPVHandle(t *testing.T) {
 		{"migrated to another driver", gceDriver, ebsPV("vol-0a"), ""},
 		{"in-tree, driver of no migration", anyDriver, ebsPV("vol-0a"), ""},
 		{"migrated, zone in a label", gceDriver, gcePV("disk-1", "us-central1-a"), "projects/UNSPECIFIED/zones/us-central1-a/disks/disk-1"},
+		{"migrated, labels of which no place can be made", gceDriver, gcePV("disk-1", "a__b"), "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/disk-1"},
 		{"migrated, regional", gceDriver, gcePV("disk-1", "us-central1-a__us-central1-b"), "projects/UNSPECIFIED/regions/us-central1/disks/disk-1"},
 		{"neither", ebsDriver, nfs, ""},
 		{"none", ebsDriver, nil, ""},
@@ -136,6 +138,10 @@ func TestUnspecifiedPartsOfAHandleEqualAny(t *testing.T) {
 		{gceDriver, full, zone, true},
 		{gceDriver, project, zone, true},
 		{gceDriver, full, regional, false},
+		{gceDriver, project, regional, false},
+		{gceDriver, zone, regional, true}, // without its label a regional disk has no other handle
+		{gceDriver, full, "projects/q/zones/UNSPECIFIED/disks/d", false},
+		{gceDriver, full, "projects/UNSPECIFIED/places/us-central1-a/disks/d", false},
 		{gceDriver, full, "projects/p/zones/us-central1-b/disks/d", false},
 		{gceDriver, project, "projects/p/zones/us-central1-b/disks/d", false},
 		{gceDriver, project, "projects/UNSPECIFIED/zones/us-central1-a/disks/e", false},
@@ -148,6 +154,9 @@ func TestUnspecifiedPartsOfAHandleEqualAny(t *testing.T) {
 		i := &Identity{Driver: test.driver}
 		if got := i.Same(test.a, test.b); got != test.want || i.Same(test.b, test.a) != got {
 			t.Errorf("%s: %s and %s: %v", test.driver, test.a, test.b, got)
+		}
+		if test.want && !i.Same(i.Key(test.a), test.b) {
+			t.Errorf("%s: the key of %s is not the Same as %s", test.driver, test.a, test.b)
 		}
 		if test.want && i.Key(test.a) != i.Key(test.b) {
 			t.Errorf("%s: an index by Key does not find %s by %s", test.driver, test.a, test.b)
@@ -230,5 +239,32 @@ func TestAttachmentNameIsKubernetesOwn(t *testing.T) {
 	const want = "csi-4499ee017ffbd7c27adcaf4b6d7385ae0ab9c5fa487205ab041ef1825c4e8e71"
 	if got := AttachmentName("vol-1", anyDriver, "node-1"); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Whoever patches PersistentVolumes may change a label, and nobody a source.
+func TestWhatVolumeAPersistentVolumeMayBe(t *testing.T) {
+	const inA, inB, region = "projects/p/zones/us-central1-a/disks/d", "projects/p/zones/us-central1-b/disks/d", "projects/p/regions/us-central1/disks/d"
+	ofCSI := &corev1.PersistentVolume{}
+	ofCSI.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: gceDriver, VolumeHandle: inA}
+	for _, test := range []struct {
+		driver string
+		pv     *corev1.PersistentVolume
+		want   string // of inA, inB, region, another disk
+	}{
+		{gceDriver, gcePV("d", "us-central1-a"), "yes yes yes no"},
+		{gceDriver, gcePV("d", "us-central1-a__us-central1-b"), "yes yes yes no"},
+		{gceDriver, gcePV("d", ""), "yes yes yes no"},
+		{gceDriver, ofCSI, "yes no no no"},
+		{ebsDriver, gcePV("d", "us-central1-a"), "no no no no"},
+	} {
+		i := &Identity{Driver: test.driver}
+		var got []string
+		for _, handle := range []string{inA, inB, region, "projects/p/zones/us-central1-a/disks/e"} {
+			got = append(got, map[bool]string{true: "yes", false: "no"}[i.PVMayHave(test.pv, handle)])
+		}
+		if text := strings.Join(got, " "); text != test.want {
+			t.Errorf("%s, %v: %s, want %s", test.driver, test.pv.Labels, text, test.want)
+		}
 	}
 }

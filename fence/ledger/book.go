@@ -33,6 +33,11 @@ type Book struct {
 	// PersistentVolume was created again: the disk is the same. Empty once a ledger
 	// counts: what was written since says who holds it.
 	Before []string
+	// Moved tells that the PVs' labels make another handle now than they made when a holder was
+	// written down, or when whoever asks looked (csi.Identity.PVMayHave). By which of them a holder
+	// has the volume is not known. So holders are to be looked for by Disk, and what is done by the
+	// Handle may have been done to another disk.
+	Moved bool
 
 	pages []page // for each of PVs
 }
@@ -50,6 +55,15 @@ func (b *Book) Canonical() *corev1.PersistentVolume {
 		return nil
 	}
 	return b.PVs[0]
+}
+
+// Disk is the handle by which others may name the volume: Handle, or, if that has Moved, one
+// that is the Same as all that it can have been.
+func (s *Store) Disk(b *Book) string {
+	if b.Moved {
+		return s.ids.Key(b.Handle)
+	}
+	return b.Handle
 }
 
 // Loose tells that the PV of the ledger may be gone at any moment, and the ledger with it.
@@ -115,6 +129,8 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 	for _, pv := range pvs {
 		text, there := pv.Annotations[Annotation]
 		p := page{text: text, there: there}
+		own, _ := s.ids.PVHandle(pv)
+		b.Moved = b.Moved || !s.ids.Same(own, handle)
 		if there {
 			l, err := Parse(text)
 			if err != nil {
@@ -126,6 +142,7 @@ func (s *Store) open(handle string, pvs []*corev1.PersistentVolume) (*Book, erro
 			} else {
 				p.ledger, b.Missing = l, false
 				b.Repaired = b.Repaired || repaired(pv, text)
+				b.Moved = b.Moved || l.Handle != own && l.anybody()
 				b.Ledger.merge(l)
 			}
 		}
@@ -170,9 +187,14 @@ func (s *Store) before(l *Ledger, pv *corev1.PersistentVolume) (ids []string) {
 	return ids
 }
 
-// foreign says why a ledger does not count on that PV; empty: it does.
+// anybody tells whether the ledger names somebody who may have the volume.
+func (l *Ledger) anybody() bool {
+	return slices.ContainsFunc(l.Holders, func(e Entry) bool { return e.State != fence.TakenOver || e.Unproven })
+}
+
+// foreign says why a ledger does not count on that PV; empty: it does. Labels of the PV, which
+// whoever patches PVs may change, have no ledger set aside.
 func (s *Store) foreign(l *Ledger, pv *corev1.PersistentVolume) string {
-	handle, _ := s.ids.PVHandle(pv)
 	aside := func(why string, args ...any) string {
 		return fmt.Sprintf("the ledger on PersistentVolume %s is set aside: ", pv.Name) + fmt.Sprintf(why, args...)
 	}
@@ -181,7 +203,8 @@ func (s *Store) foreign(l *Ledger, pv *corev1.PersistentVolume) string {
 		return aside("it was written in another cluster (kube-system UID %s, here %s)", l.Cluster, s.cluster)
 	case l.Driver != s.ids.Driver:
 		return aside("it was written for driver %s, not %s", l.Driver, s.ids.Driver)
-	case !s.ids.Same(l.Handle, handle):
+	case !s.ids.PVMayHave(pv, l.Handle):
+		handle, _ := s.ids.PVHandle(pv)
 		return aside("it was written for volume %s, not %s", l.Handle, handle)
 	case l.PVUID != string(pv.UID):
 		return aside("it was written on a PersistentVolume with UID %s, and this one, created again or restored from a backup, has %s", l.PVUID, pv.UID)

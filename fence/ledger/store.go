@@ -57,13 +57,14 @@ func (s *Store) NewToken() string {
 	return hex.EncodeToString(token[:])
 }
 
-// Read gets the named PVs live and opens their ledgers. Names that are gone, or
-// that turn out to have another handle, are passed over. An annotation that is
+// Read gets the named PVs live and opens their ledgers. Names that are gone, or that turn out to be
+// of another volume, are passed over. A PV of which the labels alone can have made another handle
+// counts where its ledger names holders by this one, or no PV has this one. An annotation that is
 // not a ledger is a *GarbledError; an API error is passed on, wrapped.
 func (s *Store) Read(ctx context.Context, handle string, pvNames []string) (*Book, error) {
 	names := slices.Clone(pvNames)
 	slices.Sort(names)
-	var pvs []*corev1.PersistentVolume
+	var pvs, perhaps []*corev1.PersistentVolume
 	for _, name := range slices.Compact(names) {
 		pv, err := s.get(ctx, name)
 		if apierrors.IsNotFound(err) {
@@ -72,12 +73,26 @@ func (s *Store) Read(ctx context.Context, handle string, pvNames []string) (*Boo
 		if err != nil {
 			return nil, err
 		}
-		if own, ok := s.ids.PVHandle(pv); ok && s.ids.Same(own, handle) {
+		own, _ := s.ids.PVHandle(pv)
+		switch {
+		case !s.ids.PVMayHave(pv, handle):
+		case s.ids.Same(own, handle) || s.holdsBy(pv, handle):
 			pvs = append(pvs, pv)
+		default:
+			perhaps = append(perhaps, pv)
 		}
+	}
+	if len(pvs) == 0 {
+		pvs = perhaps
 	}
 	Sort(pvs)
 	return s.open(handle, pvs)
+}
+
+// holdsBy tells whether the ledger of that PV counts, and may name holders by that handle.
+func (s *Store) holdsBy(pv *corev1.PersistentVolume, handle string) bool {
+	l, err := Parse(pv.Annotations[Annotation])
+	return err == nil && s.foreign(l, pv) == "" && l.anybody() && s.ids.Same(l.Handle, handle)
 }
 
 // Confirm reads once more, and returns ErrConflict if the ledger is not what the
@@ -122,7 +137,10 @@ func (s *Store) write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 	want.keep(l)
 	want.Holders = append(want.Holders, l.Clone().Holders...)
 	want.trim()
-	next := &Book{Handle: b.Handle, PVs: slices.Clone(b.PVs), Ledger: want, Missing: len(b.PVs) == 0}
+	if b.Moved && want.anybody() {
+		want.Handle = s.ids.Key(want.Handle) // until nobody has it by any
+	}
+	next := &Book{Handle: b.Handle, PVs: slices.Clone(b.PVs), Ledger: want, Missing: len(b.PVs) == 0, Moved: b.Moved}
 	if len(b.PVs) == 0 {
 		return next, nil
 	}

@@ -49,7 +49,7 @@ func (g *gathering) atDetach(ctx context.Context, h *fence.Holder) (read bool, e
 	}
 	h.AtDetach = nodeFacts(node)
 	h.AtDetach.SystemShared = g.Index.SystemShared(h.NodeName, h.AtDetach.SystemUUID)
-	h.AtDetach.InUse, h.AtDetach.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	h.AtDetach.InUse, h.AtDetach.ListedAttached = g.lists(node)
 	if g.Kubelets != nil && g.Index.Forced(h.Attachment.Name, h.Attachment.UID, h.AtDetach.BootID) != nil {
 		h.AtDetach.Memory = fence.MemoryUnsaid // and what ran then is not asked any more
 	}

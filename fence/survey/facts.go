@@ -196,7 +196,7 @@ func (g *gathering) identify(ctx context.Context, h *fence.Holder) (*corev1.Node
 		return nil, err
 	}
 	h.Node = g.live(node)
-	h.Node.InUse, h.Node.ListedAttached = g.IDs.NodeLists(node, g.volume)
+	h.Node.InUse, h.Node.ListedAttached = g.lists(node)
 	h.Node.Synced = g.Index.Synced(h.NodeName, h.Node.UID, h.Node.BootID, h.Node.ReadySince) && g.Lives.Steady(h.NodeName, observe.SyncTime)
 	if h.Detaching() {
 		if g.survey.OnlyAttachment(h) && (h.Node.UID == h.NodeUID || heardSinceMade(node)) {

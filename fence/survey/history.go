@@ -42,7 +42,7 @@ func (g *gathering) order(ctx context.Context, h *fence.Holder) (read bool, err 
 	if now := versions[0]; string(now.UID) != h.Node.UID || now.Status.NodeInfo.BootID != h.Node.BootID {
 		return true, nil
 	}
-	dropped, ok := letGo(versions, func(n *corev1.Node) (inUse, attached bool) { return g.IDs.NodeLists(n, g.volume) })
+	dropped, ok := letGo(versions, g.lists)
 	// A kubelet that cannot write its status does not list what it has. So its lease must
 	// have been renewed all the time from SyncTime before it let go: until the last renewal,
 	// of which the API server has the time as well, and for up to SteadyGap since.

@@ -155,7 +155,7 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 		if node == nil {
 			continue
 		}
-		inUse, attached := g.IDs.NodeLists(node, g.volume)
+		inUse, attached := g.lists(node)
 		if !inUse && !attached {
 			continue
 		}
@@ -168,6 +168,12 @@ func (g *gathering) fromNodes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// lists tells whether a Node's status names the volume, by any handle that it can have had
+// (ledger.Book.Moved): a kubelet goes on with that of when the pod came.
+func (g *gathering) lists(node *corev1.Node) (inUse, attached bool) {
+	return g.IDs.NodeLists(node, g.Ledgers.Disk(g.survey.Book))
 }
 
 // addListed adds to the holder's sources what its Node lists.
@@ -337,8 +343,8 @@ func (g *gathering) recheckDriver(ctx context.Context) {
 			doubtful = append(doubtful, e)
 		}
 	}
-	if len(doubtful) == 0 || g.driver == nil {
-		return
+	if len(doubtful) == 0 || g.driver == nil || g.survey.Book.Moved {
+		return // what it lists by this handle may be another disk
 	}
 	// What an older list does not name may have come since.
 	anew, cancel := context.WithTimeout(csi.Anew(ctx), recheckTimeout)
@@ -374,7 +380,7 @@ func (g *gathering) shows(ctx context.Context, name string) bool {
 		return true
 	}
 	if node != nil {
-		if inUse, attached := g.IDs.NodeLists(node, g.volume); inUse || attached {
+		if inUse, attached := g.lists(node); inUse || attached {
 			return true
 		}
 	}

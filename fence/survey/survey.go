@@ -525,6 +525,11 @@ func (g *gathering) finish() *Survey {
 		// lease alone.
 		g.survey.Policy.UnpublishRevokesAccess = false
 	}
+	if g.survey.Book.Moved {
+		// What the driver does by this handle may be done to another disk, which the holders
+		// do not have.
+		g.survey.Policy.UnpublishRevokesAccess = false
+	}
 	for _, h := range g.sorted() {
 		if h.OnlyUnder != "" && !g.survey.OnlyAttachment(h) {
 			h.OnlyUnder = "" // it may have it by another

@@ -41,7 +41,7 @@ func TestAnInTreeEBSVolumeIsGuarded(t *testing.T) {
 }
 
 func TestAnInTreeGCEVolumeIsOneWithItsCSIVolume(t *testing.T) {
-	r := newRig(t, "gce", bed.StageOptions{Driver: "pd.csi.storage.gke.io"})
+	r := newGCERig(t, "gce", bed.StageOptions{})
 	const unspecified, full = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/disk-1", "projects/p1/zones/z1/disks/disk-1"
 	for _, handle := range []string{unspecified, full} {
 		r.must(r.Array.CreateVolume(handle, array.VolumeOptions{}))

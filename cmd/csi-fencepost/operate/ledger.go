@@ -144,7 +144,7 @@ func exportOf(ctx context.Context, c *cluster.Cluster, uid string, pv *corev1.Pe
 		return item, nil
 	}
 	item.Ledger = json.RawMessage(l.String())
-	if l.Cluster == uid && l.PVUID == string(pv.UID) && l.Driver == ids.Driver && ids.Same(l.Handle, handle) {
+	if l.Cluster == uid && l.PVUID == string(pv.UID) && l.Driver == ids.Driver && ids.PVMayHave(pv, l.Handle) {
 		return item, nil
 	}
 	// The ledger's own words for why it does not count.
