@@ -133,6 +133,44 @@ func TestALedgerCountsByTheHandleOfBeforeBesideOneThatHasIt(t *testing.T) {
 	}
 }
 
+// What stood there before anybody was written down, or after everybody was cut, moves nobody.
+func TestALedgerThatNamesNobodyGoesWithTheLabel(t *testing.T) {
+	const inA, inB = "projects/p/zones/r-x-a/disks/d", "projects/p/zones/r-x-b/disks/d"
+	a := newAPIServer(t, disk("one", "d", "r-x-a"), disk("two", "d", "r-x-b"))
+	s := New(a.client(), cluster, &csi.Identity{Driver: gceDriver})
+	reads := func(handle string, want ...string) *Book {
+		t.Helper()
+		b, err := s.Read(t.Context(), handle, []string{"one", "two"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, pv := range b.PVs {
+			got = append(got, pv.Name)
+		}
+		if !slices.Equal(got, want) || b.Moved {
+			t.Fatalf("%s: read %q, want %q; moved: %v", handle, got, want, b.Moved)
+		}
+		return b
+	}
+	b, err := put(t, s, reads(inA, "one"), entry("a", fence.Held))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := b.Ledger.Clone()
+	l.Cut("a", "token-a")
+	if _, err := s.Write(t.Context(), b, l); err != nil {
+		t.Fatal(err)
+	}
+	a.label("one", "r-x-b")
+	a.label("two", "r-x-a")
+	reads(inA, "two")
+	if _, err := put(t, s, reads(inB, "one"), entry("b", fence.Held)); err != nil {
+		t.Fatal(err)
+	}
+	reads(inB, "one")
+}
+
 func TestDisksOfOneNameInTwoZonesAreTwoVolumes(t *testing.T) {
 	const inA, inB = "projects/p/zones/r-x-a/disks/d", "projects/p/zones/r-x-b/disks/d"
 	csiDisk := func(name, handle string) *corev1.PersistentVolume {

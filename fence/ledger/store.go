@@ -137,8 +137,8 @@ func (s *Store) write(ctx context.Context, b *Book, l *Ledger) (*Book, error) {
 	want.keep(l)
 	want.Holders = append(want.Holders, l.Clone().Holders...)
 	want.trim()
-	if b.Moved && want.anybody() {
-		want.Handle = s.ids.Key(want.Handle) // until nobody has it by any
+	if b.Moved {
+		want.Handle = s.ids.Key(want.Handle) // which says so until it names nobody
 	}
 	next := &Book{Handle: b.Handle, PVs: slices.Clone(b.PVs), Ledger: want, Missing: len(b.PVs) == 0, Moved: b.Moved}
 	if len(b.PVs) == 0 {
