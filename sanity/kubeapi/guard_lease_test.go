@@ -177,6 +177,9 @@ func TestWhoeverWritesNodeLeasesHasItBelievedThatAKubeletCouldWriteItsStatus(t *
 		}
 	}
 	for _, s := range stories {
+		if slices.Contains(s.lease, renews) {
+			s.n.renew() // the stories before this one may have taken as long as makes it silent
+		}
 		for _, step := range s.then {
 			step(s.n, s.v)
 		}
